@@ -1,0 +1,53 @@
+# `make demo` and `make test` need Python 3.11+, make and nothing else; each installs what it uses into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Debian packages that some tests use. Without them those tests are skipped with a message that names the package.
+SYSTEM_PACKAGES := strace
+
+.PHONY: demo test test-slow lint format bench clean
+
+demo: $(VENV)/.run
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.test system-packages lint
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(VENV)/.test system-packages
+	$(BIN)/python -m pytest -n 2 -m slow --override-ini addopts="-q --import-mode=importlib"
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.run
+	$(BIN)/python benchmarks/graph.py
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "stemma needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(VENV)/bin/python pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/bin/python pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@ $(VENV)/.run
+
+.PHONY: system-packages
+system-packages:
+	@missing=$$(for p in $(SYSTEM_PACKAGES); do command -v $$p >/dev/null || echo $$p; done); \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null \
+			|| echo "could not install: $$missing; the tests that need them will be skipped"; \
+	fi
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,119 @@
+"""A model call: what is known of how a message was sampled.
+
+What is trainable is decided by calls, never by the role. All is optional but the model, because an endpoint
+gives what it gives. A call is frozen; `MessageGraph.record` ties it to the node it saw and the node it made.
+Token ids and logprobs are packed (`int32`, `float32`, little-endian), so a long prompt costs four bytes a token;
+give any sequence of numbers, and read them with `unpack_ids` and `unpack_logprobs`.
+`tests/core/test_call.py` proves that a call survives its bytes.
+"""
+
+import sys
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict, force_setattr
+
+from stemma.core.canonical import canonical, decode, encode, plain
+from stemma.errors import BadCall, BadMessage
+
+TOKEN_FIELDS = ("prompt_ids", "sampled_ids", "logprobs")
+_TYPECODES = {"prompt_ids": "i", "sampled_ids": "i", "logprobs": "f"}
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One model call."""
+
+    model: str
+    """Who answered."""
+    id: str | None = None
+    """The caller's own name for this event; calls with different ones are never taken for the same."""
+    tools: list[dict[str, Any]] | None = None
+    """The tools offered, in the order and the form in which they were offered."""
+    params: dict[str, Any] = {}
+    """Sampling parameters: temperature, top_p, seed, max_tokens, …"""
+    finish_reason: str | None = None
+    """As the endpoint said it: stop, tool_calls, length, …"""
+    usage: dict[str, Any] = {}
+    """Token counts as the endpoint gave them."""
+    started: float | None = None
+    """Seconds since the epoch when the request left."""
+    seconds: float | None = None
+    """How long the reply took."""
+    cost: float | None = None
+    """Money, in US dollars; None means not known, never zero."""
+    prompt_ids: bytes | None = None
+    """The prompt as the engine saw it, packed int32."""
+    sampled_ids: bytes | None = None
+    """What it sampled, packed int32."""
+    logprobs: bytes | None = None
+    """One for each sampled id, packed float32."""
+    extra: dict[str, Any] = {}
+    """Whatever else the caller wants kept: request id, policy version, raw text, ephemeral prompt."""
+
+    def __post_init__(self) -> None:
+        if type(self.model) is not str or not self.model:
+            raise BadCall(f"a call needs the name of its model; got {self.model!r}")
+        for field in ("params", "usage", "extra", "tools"):
+            force_setattr(self, field, _plain_field(field, getattr(self, field)))
+        for field in TOKEN_FIELDS:
+            force_setattr(self, field, _pack(field, getattr(self, field)))
+        if self.logprobs is not None and len(self.logprobs) != len(self.sampled_ids or b""):
+            raise BadCall("a call needs one logprob for each sampled id; got unequal lengths")
+
+    def to_bytes(self) -> bytes:
+        """Everything but the tools and the packed tokens, which are kept beside it."""
+        fields = {name: value for name, value in asdict(self).items() if value not in (None, {})}
+        for name in (*TOKEN_FIELDS, "tools"):
+            fields.pop(name, None)
+        return canonical(fields)
+
+    def parts(self) -> tuple[bytes, ...]:
+        """All that the call's id is made of, beside the nodes it saw and made."""
+        tokens = (self.prompt_ids or b"", self.sampled_ids or b"", self.logprobs or b"")
+        return (self.to_bytes(), encode(self.tools), *tokens)
+
+    @classmethod
+    def from_bytes(cls, body: bytes, **rest: Any) -> "Call":
+        """The call whose `to_bytes` gave `body`, with its tools and tokens beside it."""
+        return cls(**decode(body), **rest)
+
+
+def unpack_ids(packed: bytes) -> "array[int]":
+    """Token ids from their packed form."""
+    return _unpack("i", packed)
+
+
+def unpack_logprobs(packed: bytes) -> "array[float]":
+    """Logprobs from their packed form."""
+    return _unpack("f", packed)
+
+
+def _pack(field: str, values: Iterable[Any] | None) -> bytes | None:
+    if values is None or isinstance(values, bytes):
+        return values
+    try:
+        packed = array(_TYPECODES[field], values)
+    except (TypeError, OverflowError) as problem:
+        raise BadCall(
+            f"{field} holds something that is no {'token id' if 'ids' in field else 'number'}: {problem}"
+        ) from problem
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def _unpack(typecode: str, packed: bytes) -> "array[Any]":
+    values: array[Any] = array(typecode)
+    values.frombytes(packed)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _plain_field(field: str, value: Any) -> Any:
+    try:
+        return plain(value, f"call.{field}")
+    except BadMessage as problem:
+        raise BadCall(str(problem)) from problem

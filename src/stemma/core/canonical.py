@@ -1,0 +1,109 @@
+"""JSON values as bytes: the one form that is hashed, and the one that is kept.
+
+`encode` keeps the author's key order, so a message comes back as it went in. `canonical` sorts keys, so the
+order of keys is no part of an identity. Both write compact UTF-8 in which a lone surrogate is its three-byte
+form: any `str` that Python can hold goes in and comes out, and nothing is escaped that could come out joined.
+`True`, `1` and `1.0` are three different values. `tests/core/test_canonical.py` proves the round trip.
+
+    >>> encode({"b": 1, "a": "é"})
+    b'{"b":1,"a":"\\xc3\\xa9"}'
+    >>> canonical({"b": 1, "a": "é"}) == canonical({"a": "é", "b": 1})
+    True
+"""
+
+import json
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, NoReturn
+
+import msgspec
+
+from stemma.errors import BadMessage
+
+MAX_DEPTH = 64
+"""Deeper values are refused: every later walk may then recurse without fear."""
+
+MIN_INT, MAX_INT = -(2**63), 2**64 - 1
+"""What every JSON reader of the field reads back as an integer."""
+
+_in_order = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+_sorted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False, sort_keys=True).encode
+_decode = msgspec.json.Decoder().decode
+
+
+def encode(value: Any) -> bytes:
+    """The bytes of a value from `plain`, keys in the order given."""
+    return _in_order(value).encode("utf-8", "surrogatepass")
+
+
+def canonical(value: Any) -> bytes:
+    """The bytes of a value from `plain` that its identity is made of: keys sorted."""
+    return _sorted(value).encode("utf-8", "surrogatepass")
+
+
+def decode(body: bytes) -> Any:
+    """The value that `encode` or `canonical` wrote."""
+    try:
+        return _decode(body)
+    except UnicodeDecodeError:  # a lone surrogate, which msgspec rightly does not call UTF-8
+        return json.loads(body.decode("utf-8", "surrogatepass"))
+
+
+def plain(value: Any, where: str = "message", depth: int = 0) -> Any:
+    """A deep copy of `value` in plain JSON types, or `BadMessage` naming the place that cannot be one."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return value
+    if kind is dict:
+        return _plain_dict(value, where, depth)
+    if kind is list:
+        return _plain_list(value, where, depth)
+    return _plain_rare(value, where, depth)
+
+
+def _plain_dict(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, Any]:
+    if depth >= MAX_DEPTH:
+        _refuse_depth(where)
+    copy = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise BadMessage(f"{where} has the key {key!r}; JSON keys are strings, write {str(key)!r}")
+        kind = type(item)
+        copy[str(key)] = item if kind is str or item is None else plain(item, f"{where}[{key!r}]", depth + 1)
+    return copy
+
+
+def _plain_list(value: Any, where: str, depth: int) -> list[Any]:
+    if depth >= MAX_DEPTH:
+        _refuse_depth(where)
+    return [plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+
+
+def _plain_rare(value: Any, where: str, depth: int) -> Any:
+    """Numbers, subclasses of JSON types (views, enums), and the objects SDKs return."""
+    if isinstance(value, bool | int):
+        return _plain_int(value, where)
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise BadMessage(f"{where} is {value!r}, which JSON cannot hold; use None or a string")
+        return float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return _plain_dict(value, where, depth)
+    if isinstance(value, list | tuple):
+        return _plain_list(value, where, depth)
+    if callable(dump := getattr(value, "model_dump", None)):  # pydantic objects, as the SDKs hand out
+        return plain(dump(mode="json", exclude_unset=True), where, depth)
+    raise BadMessage(f"{where} is a {type(value).__name__}, which JSON cannot hold; convert it first")
+
+
+def _plain_int(value: int, where: str) -> int:
+    number = int(value)
+    if not MIN_INT <= number <= MAX_INT:
+        raise BadMessage(f"{where} needs more than 64 bits; write it as a string")
+    return number
+
+
+def _refuse_depth(where: str) -> NoReturn:
+    raise BadMessage(f"{where[:80]}… is nested deeper than {MAX_DEPTH} levels; flatten it or keep it as a string")

@@ -1,0 +1,38 @@
+"""One line as a change of another: what two sequences share at their head and at their tail.
+
+>>> shared(list("abcdef"), list("abXef"))
+(2, 2)
+>>> shared(list("aa"), list("aaa"))      # the head is counted first; head and tail never overlap
+(2, 0)
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+_BLOCK = 512
+"""Slices of this size are compared at once, which runs at the speed of C."""
+
+
+def shared(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+    """How many items stand equal at the head of both, and then at the tail."""
+    most = min(len(old), len(new))
+    head = _equal_head(old, new, most)
+    return head, _equal_tail(old, new, most - head)
+
+
+def _equal_head(old: Sequence[Any], new: Sequence[Any], most: int) -> int:
+    run = 0
+    while run + _BLOCK <= most and old[run : run + _BLOCK] == new[run : run + _BLOCK]:
+        run += _BLOCK
+    while run < most and old[run] == new[run]:
+        run += 1
+    return run
+
+
+def _equal_tail(old: Sequence[Any], new: Sequence[Any], most: int) -> int:
+    run, a, b = 0, len(old), len(new)
+    while run + _BLOCK <= most and old[a - run - _BLOCK : a - run] == new[b - run - _BLOCK : b - run]:
+        run += _BLOCK
+    while run < most and old[a - run - 1] == new[b - run - 1]:
+        run += 1
+    return run

@@ -1,0 +1,81 @@
+"""Every error stemma raises on purpose.
+
+Each says what is wrong, which one, and what to do; each is also the standard type it resembles, so
+`except ValueError` works where one expects it to; each survives pickling.
+
+    StemmaError
+    ├── BadMessage (ValueError)      a value that cannot be a message, with the place inside it
+    ├── BadCall (ValueError)         a model call record that cannot be kept
+    ├── NotAList (TypeError)         a list operation that has no meaning for a context window
+    ├── StaleView (RuntimeError)     a write through a view whose message has moved or gone
+    ├── BadLink (ValueError)         a subagent link that would be wrong: no tool result, or a cycle
+    ├── NotFound (LookupError)       no such graph, node or message
+    ├── Ambiguous (LookupError)      an id prefix that fits several
+    └── StoreError (RuntimeError)
+        ├── StoreMissing             there is no store at that path
+        ├── StoreTooNew              written by a newer stemma
+        ├── StoreDamaged             a record that cannot be read; `stemma verify` names it
+        ├── StoreBusy                another process is writing and did not finish in time
+        ├── StoreClosed              used after close()
+        └── NotWritten               the disk refused; nothing was recorded
+"""
+
+
+class StemmaError(Exception):
+    """The root of all of them."""
+
+
+class BadMessage(StemmaError, ValueError):
+    """A value that cannot be a message."""
+
+
+class BadCall(StemmaError, ValueError):
+    """A model call record that cannot be kept."""
+
+
+class NotAList(StemmaError, TypeError):
+    """A list operation that has no meaning for a context window."""
+
+
+class StaleView(StemmaError, RuntimeError):
+    """A write through a view whose message has moved or gone."""
+
+
+class BadLink(StemmaError, ValueError):
+    """A subagent link to something that is no tool result, or that would close a cycle."""
+
+
+class NotFound(StemmaError, LookupError):
+    """No such graph, node or message."""
+
+
+class Ambiguous(StemmaError, LookupError):
+    """An id prefix that fits several."""
+
+
+class StoreError(StemmaError, RuntimeError):
+    """Something about a store file."""
+
+
+class StoreMissing(StoreError):
+    """There is no store at that path."""
+
+
+class StoreTooNew(StoreError):
+    """The file was written by a newer stemma."""
+
+
+class StoreDamaged(StoreError):
+    """A record that cannot be read."""
+
+
+class StoreBusy(StoreError):
+    """Another process is writing and did not finish in time."""
+
+
+class StoreClosed(StoreError):
+    """The store was used after close()."""
+
+
+class NotWritten(StoreError):
+    """The disk refused; nothing was recorded."""
