@@ -9,6 +9,10 @@ Each says what is wrong, which one, and what to do; each is also the standard ty
     ├── NotAList (TypeError)         a list operation that has no meaning for a context window
     ├── StaleView (RuntimeError)     a write through a view whose message has moved or gone
     ├── BadLink (ValueError)         a subagent link that would be wrong: no tool result, or a cycle
+    ├── BadName (ValueError)         a name or reason that cannot be kept as text
+    ├── BadRecord (ValueError)       a line of a file that is no record, or a value that cannot become one
+    ├── BadTrajectory (ValueError)   a conversations list that cannot be read or written, with the turn
+    ├── MissingExtra (ImportError)   an optional package that is not installed, with the command that installs it
     ├── NotFound (LookupError)       no such graph, node or message
     ├── Ambiguous (LookupError)      an id prefix that fits several
     └── StoreError (RuntimeError)
@@ -16,6 +20,7 @@ Each says what is wrong, which one, and what to do; each is also the standard ty
         ├── StoreTooNew              written by a newer stemma
         ├── StoreDamaged             a record that cannot be read; `stemma verify` names it
         ├── StoreBusy                another process is writing and did not finish in time
+        ├── NameTaken                the name holds another conversation, or a newer state of this one
         ├── StoreClosed              used after close()
         └── NotWritten               the disk refused; nothing was recorded
 """
@@ -45,6 +50,30 @@ class BadLink(StemmaError, ValueError):
     """A subagent link to something that is no tool result, or that would close a cycle."""
 
 
+class BadName(StemmaError, ValueError):
+    """A name or reason that cannot be kept as text."""
+
+
+class BadRecord(StemmaError, ValueError):
+    """A line of a file that is no record, or a value that cannot become one."""
+
+    def __init__(self, problem: str, file: str | None = None, line: int | None = None) -> None:
+        super().__init__(problem, file, line)
+        self.problem, self.file, self.line = problem, file, line
+
+    def __str__(self) -> str:
+        place = [str(part) for part in (self.file, self.line) if part is not None]
+        return f"{':'.join(place)}: {self.problem}" if place else self.problem
+
+
+class MissingExtra(StemmaError, ImportError):
+    """An optional package that is not installed."""
+
+
+class BadTrajectory(StemmaError, ValueError):
+    """A conversations list that cannot be read, or a trajectory that cannot be written."""
+
+
 class NotFound(StemmaError, LookupError):
     """No such graph, node or message."""
 
@@ -71,6 +100,10 @@ class StoreDamaged(StoreError):
 
 class StoreBusy(StoreError):
     """Another process is writing and did not finish in time."""
+
+
+class NameTaken(StoreError):
+    """The name holds another conversation, or a newer state of this one."""
 
 
 class StoreClosed(StoreError):

@@ -69,7 +69,7 @@ def _plain_dict(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, A
         if not isinstance(key, str):
             raise BadMessage(f"{where} has the key {key!r}; JSON keys are strings, write {str(key)!r}")
         kind = type(item)
-        copy[str(key)] = item if kind is str or item is None else plain(item, f"{where}[{key!r}]", depth + 1)
+        copy[str.__str__(key)] = item if kind is str or item is None else plain(item, f"{where}[{key!r}]", depth + 1)
     return copy
 
 

@@ -9,7 +9,7 @@ This is the machinery beneath `MessageGraph`; the list's interface is in `graph`
     after    S Σ B             one version (S U A U2 B), index 1, replaced 3 by 1; the call of B goes with it
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -18,6 +18,7 @@ from stemma.core.call import Call
 from stemma.core.history import Change, History, Kept
 from stemma.core.ids import ROOT, Id, chain
 from stemma.core.message import Message
+from stemma.core.names import check_name
 from stemma.core.splice import shared
 from stemma.core.view import MessageView
 
@@ -55,13 +56,14 @@ class EditedLine:
         self._history = History()
         self._recorded: list[Recorded] = []
         self._live: list[int] = []  # numbers of the calls on the current line, by rising place
-        self._nested: dict[Id, tuple[MessageGraph, ...]] = {}  # by the id of the tool result
+        self._links: list[tuple[Message, MessageGraph]] = []  # tool results and their subagents; only grows
         self._views: WeakValueDictionary[int, MessageView] = WeakValueDictionary()
         self._open: OpenEdit | None = None
 
     @contextmanager
     def edit(self, reason: str = "edit") -> Iterator[None]:
         """Make all edits inside the block one version, kept for `reason`; an inner block joins the outer."""
+        check_name("reason", reason)
         if self._open is not None:
             yield
             return
@@ -79,6 +81,12 @@ class EditedLine:
             parent = self._nodes[-1] if self._nodes else ROOT
             self._nodes += chain(parent, (m.id for m in self._line[known:]))
         return self._nodes
+
+    def restore(self, line: list[Message], versions: Iterable[tuple[Kept, list[Message]]]) -> None:
+        """Become what a store has: this line, and these versions of it, oldest first."""
+        self._line = line.copy()
+        self._history.restore(versions, self._line)
+        self._find_last_assistant(-1, [])
 
     # ── one change ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -135,12 +143,11 @@ class EditedLine:
 
     def _carry_links(self, removed: tuple[Message, ...], new: list[Message]) -> None:
         """A rewritten tool result still answers for its subagents."""
-        if not self._nested or len(removed) != len(new):
+        if not self._links or len(removed) != len(new):
             return
         for old, fresh in zip(removed, new, strict=True):
-            children = self._nested.get(old.id) if old.role == fresh.role == "tool" else None
-            if children and old.get("tool_call_id") == fresh.get("tool_call_id"):
-                self._nested[fresh.id] = children
+            if old.role == fresh.role == "tool" and old.get("tool_call_id") == fresh.get("tool_call_id"):
+                self._links += [(fresh, child) for message, child in self._links if message == old]
 
     # ── many changes as one ──────────────────────────────────────────────────────────────────────────────────
 

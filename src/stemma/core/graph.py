@@ -72,8 +72,7 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
                 raise BadLink(f"contains= takes MessageGraphs, not {type(child).__name__}")
             if any(graph is self for graph in child.reach()):
                 raise BadLink("a conversation cannot contain itself, directly or through its subagents")
-        known = self._nested.get(message.id, ())
-        self._nested[message.id] = known + tuple(c for c in children if not any(c is k for k in known))
+        self._links += [(message, child) for child in children]
 
     # ── a list's interface ───────────────────────────────────────────────────────────────────────────────────
 
@@ -219,15 +218,20 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
         """This graph and every subagent graph below it, each once."""
         found, waiting = {id(self): self}, [self]
         while waiting:
-            for children in waiting.pop()._nested.values():
-                fresh = [child for child in children if id(child) not in found]
-                found.update((id(child), child) for child in fresh)
-                waiting += fresh
+            fresh = [child for _, child in waiting.pop().links() if id(child) not in found]
+            found.update((id(child), child) for child in fresh)
+            waiting += fresh
         return list(found.values())
 
     def nested(self, index: int) -> "tuple[MessageGraph, ...]":
         """The subagent conversations that the tool result at `index` answers for."""
-        return self._nested.get(self._line[index].id, ()) if self._nested else ()
+        message = self._line[index]
+        found = {id(child): child for owner, child in self._links if owner == message}
+        return tuple(found.values())
+
+    def links(self) -> "list[tuple[Message, MessageGraph]]":
+        """Every link to a subagent conversation, in the order made: the tool result and the conversation."""
+        return self._links.copy()
 
     @property
     def tip(self) -> str | None:
@@ -250,7 +254,8 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
         other._last_assistant = self._last_assistant
         other._history = self._history.copy()
         other._recorded, other._live = self._recorded.copy(), self._live.copy()
-        other._nested, other.marks = self._nested.copy(), self.marks.copy()
+        other._links = self._links.copy()
+        other.marks = {store: mark.fork() for store, mark in self.marks.items()}
         return other
 
     def _find(self, value: object, start: int, stop: int) -> int | None:

@@ -8,7 +8,8 @@ changes undone, so a thousand edits of a thousand messages cost a thousand chang
     line  S U' A V                 version 0 = cut to 3, put U back at 1 = S U A
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -78,9 +79,10 @@ class History:
             done = kept.at
             yield number, kept, line.copy()
 
-    def restore(self, kept: Sequence[Kept], lines: Sequence[list[Message]], current: list[Message]) -> None:
-        """Take up versions read from a store, whose lines are `lines`; `current` is the line that is live now."""
-        for version, old, new in zip(kept, lines, [*lines[1:], current], strict=True):
+    def restore(self, versions: Iterable[tuple[Kept, list[Message]]], current: list[Message]) -> None:
+        """Take up versions read from a store, oldest first, with their lines; `current` is the line live now."""
+        live = (Kept(0, len(current), 0, "", 0, (), ()), current)
+        for (version, old), (_, new) in pairwise(chain(versions, [live])):
             head, tail = shared(old, new)
             removed, added = tuple(old[head : len(old) - tail]), len(new) - head - tail
             self.kept.append(msgspec.structs.replace(version, at=len(self.changes)))

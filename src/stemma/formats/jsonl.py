@@ -1,0 +1,171 @@
+"""One record, one line: written whole or not at all.
+
+`append` returns when the line is on the disk. It holds the file's lock, so several processes and threads may
+append at once. If the disk refuses part-way, the file is cut back to what it was and `NotWritten` is raised.
+
+A process killed in the middle of a write leaves a torn tail: a last line without a newline. The next `append`
+mends it first, for otherwise its own line would be glued to the tail and both would be lost:
+
+    …whole line⏎{"a": 1}          all of the record is there        → it gets its newline
+    …whole line⏎{"a": "hal        a fragment, never acknowledged    → moved to `<file>.torn`, one a line
+
+So the file holds whole lines only, and nothing is thrown away. `tests/formats/test_jsonl.py` cuts a line at
+every byte, kills writers, lets two write at once and fills the disk.
+
+The text is what `json.dumps(…, ensure_ascii=False)` gives, as valid UTF-8: a lone surrogate is written as its
+`\\udXXX` escape. Two that stand side by side and make a pair come back as the character they encode; JSON cannot
+tell the two apart. Not covered: file systems without `flock`, and files renamed while they are written.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_UN, flock
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from stemma.core.canonical import plain
+from stemma.errors import BadMessage, BadRecord, NotWritten
+
+_decode = msgspec.json.Decoder().decode
+_BLOCK = 1 << 16
+
+
+def to_line(record: Mapping[str, Any], where: str = "record") -> bytes:
+    """The line for `record`, with its newline; `BadRecord` names the place in it that JSON cannot hold."""
+    try:
+        value = plain(record, where)
+    except BadMessage as error:
+        raise BadRecord(str(error)) from error
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def from_line(line: bytes) -> dict[str, Any]:
+    """The record that `line` holds, or `BadRecord`."""
+    value = from_json(line)
+    if type(value) is not dict:
+        raise BadRecord(f"is of type {type(value).__name__}, not an object")
+    return value
+
+
+def from_json(text: bytes) -> Any:
+    """Any JSON value; `BadRecord` for what is none, NaN and numbers that no float can hold among them."""
+    try:
+        return _decode(text)
+    except RecursionError as error:
+        raise BadRecord("is nested too deeply") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _from_odd_json(text, error)
+
+
+def _from_odd_json(text: bytes, refusal: Exception) -> Any:
+    """The same by the standard library, which takes lone surrogates; if it refuses too, the first refusal is told."""
+    try:
+        return json.loads(text.decode("utf-8", "surrogatepass"), parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError):
+        raise BadRecord(f"is not JSON: {refusal}") from refusal
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is no JSON number")
+    return number
+
+
+def append(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:
+    """Add `record` as the last line of `path`, which is made if it is not there."""
+    line = to_line(record)
+    try:
+        with _locked(path) as file:
+            _mend(file, path)
+            _write(file, line, path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise NotWritten(
+            f"{os.fspath(path)}: {reason}; the record was not added, put that right and save again"
+        ) from error
+
+
+@contextmanager
+def _locked(path: str | os.PathLike[str]) -> Iterator[int]:
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        flock(file, LOCK_EX)
+        try:
+            yield file
+        finally:  # said aloud: a child forked meanwhile has a copy of the file, so closing ours frees nothing
+            flock(file, LOCK_UN)
+    finally:
+        os.close(file)
+
+
+def _write(file: int, content: bytes, path: str | os.PathLike[str]) -> None:
+    """All of `content` at the end of `file` and on the disk, or the file as it was."""
+    size = os.fstat(file).st_size
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+        if size == 0:
+            _sync_folder(path)
+    except BaseException:  # an interrupt, too, must not leave half a line
+        with suppress(OSError):  # should this fail as well, the next append mends the tail
+            os.ftruncate(file, size)
+        raise
+
+
+def _sync_folder(path: str | os.PathLike[str]) -> None:
+    """A new file's name is on the disk only when its folder is."""
+    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _mend(file: int, path: str | os.PathLike[str]) -> None:
+    """Leave whole lines only; the caller holds the lock."""
+    end = os.fstat(file).st_size
+    start = _last_line(file, end)
+    if start == end:
+        return
+    tail = os.pread(file, end - start, start)
+    if _is_whole(tail):
+        _write(file, b"\n", path)
+    else:
+        _set_aside(tail, path)
+        os.ftruncate(file, start)  # only now: killed in between, the fragment is kept twice rather than lost
+
+
+def _last_line(file: int, end: int) -> int:
+    """Where the text after the last newline begins."""
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        newline = os.pread(file, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+def _is_whole(tail: bytes) -> bool:
+    """A torn record is never an object: its last byte is the closing brace."""
+    try:
+        from_line(tail)
+    except BadRecord:
+        return False
+    return True
+
+
+def _set_aside(fragment: bytes, path: str | os.PathLike[str]) -> None:
+    torn = f"{os.fspath(path)}.torn"
+    file = os.open(torn, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        _write(file, fragment + b"\n", torn)
+    finally:
+        os.close(file)

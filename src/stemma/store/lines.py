@@ -1,0 +1,127 @@
+"""How a line lies on disk: as a change of an earlier line, in runs of message numbers.
+
+A line is `base[:head] + added + base[-tail:]`, where `added` is runs of neighbouring message numbers. An edit of the
+first of a thousand messages therefore costs one small row, and so does an append. A line too many changes away
+from its last whole form is written whole again, so that reading one stays linear in its length.
+
+    line 1   [10..14]                          m10 m11 m12 m13 m14
+    line 2   base 1, head 0, tail 4, [15..15]  m15 m11 m12 m13 m14       (message 0 was edited)
+    line 3   base 2, head 5, tail 0, [16..17]  m15 m11 m12 m13 m14 m16 m17
+
+    >>> pack_runs([7, 8, 9, 3])
+    [7, 3, 3, 1]
+    >>> unpack_runs([7, 3, 3, 1])
+    [7, 8, 9, 3]
+"""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from stemma.core.ids import ROOT, Id, chain
+from stemma.core.message import Message
+from stemma.core.splice import shared
+from stemma.errors import StoreDamaged
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[int]).decode
+
+
+class StoredLine(msgspec.Struct, frozen=True, eq=False):
+    """A line that is on disk, with what is needed to write the next one as a change of it."""
+
+    row: int | None
+    """Its row; None for the empty line, which has none."""
+    depth: int
+    messages: list[Message]
+    numbers: list[int]
+    """The row of each message."""
+
+
+EMPTY = StoredLine(None, 0, [], [])
+
+
+def pack_runs(numbers: Iterable[int]) -> list[int]:
+    """`first, count` for each run of neighbours."""
+    runs: list[int] = []
+    following = None
+    for number in numbers:
+        if number == following:
+            runs[-1] += 1
+        else:
+            runs += (number, 1)
+        following = number + 1
+    return runs
+
+
+def unpack_runs(runs: Sequence[int]) -> list[int]:
+    """The numbers that `pack_runs` packed."""
+    numbers: list[int] = []
+    for first, count in zip(runs[::2], runs[1::2], strict=True):
+        numbers.extend(range(first, first + count))
+    return numbers
+
+
+def write_runs(numbers: Iterable[int]) -> bytes:
+    """Runs as bytes."""
+    return _encode(pack_runs(numbers))
+
+
+def read_runs(body: bytes) -> list[int]:
+    """The numbers behind `write_runs`."""
+    return unpack_runs(_decode(body))
+
+
+def write_messages(db: sqlite3.Connection, messages: Iterable[Message]) -> list[int]:
+    """Keep each body that is not kept yet; the row of each."""
+    return [_write_message(db, message) for message in messages]
+
+
+def _write_message(db: sqlite3.Connection, message: Message) -> int:
+    written = db.execute("INSERT OR IGNORE INTO message (hash, body) VALUES (?, ?)", (message.id, message.body))
+    if written.rowcount == 1 and written.lastrowid is not None:
+        return written.lastrowid
+    number: int = db.execute("SELECT id FROM message WHERE hash = ?", (message.id,)).fetchone()[0]
+    return number
+
+
+def write_line(db: sqlite3.Connection, messages: list[Message], nodes: list[Id], base: StoredLine) -> StoredLine:
+    """Write a line as a change of `base`, or find that it is that line."""
+    head, tail = shared(base.messages, messages)
+    if head == len(messages) == len(base.messages):
+        return base
+    if not messages:
+        return EMPTY
+    added = write_messages(db, messages[head : len(messages) - tail])
+    numbers = base.numbers[:head] + added + (base.numbers[-tail:] if tail else [])
+    depth = base.depth + 1
+    if base.row is None or head + tail == 0 or depth > 64 + len(messages) // 16:
+        head, tail, depth, added, base = 0, 0, 0, numbers, EMPTY
+    row = db.execute(
+        "INSERT INTO line (base, head, tail, added, length, depth, tip) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (base.row, head, tail, write_runs(added), len(messages), depth, nodes[-1]),
+    ).lastrowid
+    return StoredLine(row, depth, messages, numbers)
+
+
+def read_line(db: sqlite3.Connection, row: int, near: dict[int, list[int]]) -> list[int]:
+    """The message numbers of a line; `near` holds lines read just before, which may be its base."""
+    changes, at = [], row
+    while at is not None and at not in near:
+        found = db.execute("SELECT base, head, tail, added FROM line WHERE id = ?", (at,)).fetchone()
+        if found is None or (found[0] is not None and found[0] >= at):
+            raise StoreDamaged(f"line {at} is missing or stands before its base; `stemma verify` names what is wrong")
+        changes.append(found[1:])
+        at = found[0]
+    numbers = [] if at is None else near[at].copy()
+    for head, tail, added in reversed(changes):
+        numbers[head : len(numbers) - tail] = read_runs(added)
+    return numbers
+
+
+def nodes_of(messages: list[Message], like: list[Message], known: list[Id]) -> list[Id]:
+    """The nodes of a line, taking over those it shares with the line `like`, whose nodes are `known`."""
+    head, _ = shared(like, messages)
+    parent = known[head - 1] if head else ROOT
+    return known[:head] + chain(parent, (m.id for m in messages[head:]))

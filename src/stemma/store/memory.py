@@ -1,0 +1,161 @@
+"""A store in memory: the reference that `SQLiteStore` is compared with, and handy in scripts.
+
+It keeps forks, which share every message with the graphs they were made from.
+"""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, Self
+
+from stemma.core.canonical import plain
+from stemma.core.fingerprint import fingerprint
+from stemma.core.graph import MessageGraph
+from stemma.core.ids import ROOT, Id, chain
+from stemma.core.message import Message
+from stemma.core.names import check_name
+from stemma.core.verify import Finding, check_message
+from stemma.errors import NameTaken, NotFound
+from stemma.store.merge import merge
+from stemma.store.protocol import Found, GraphInfo, MergeReport, RunInfo, Store
+
+
+class _Mark:
+    """What a handle was last saved as; a fork is another conversation and starts without."""
+
+    def __init__(self) -> None:
+        self.saved: dict[str, Id] = {}
+
+    def fork(self) -> "_Mark":
+        return _Mark()
+
+
+class MemoryStore:
+    """Named graphs in a dict."""
+
+    def __init__(self) -> None:
+        self._graphs: dict[str, MessageGraph] = {}
+        self._about: dict[str, tuple[str | None, dict[str, Any]]] = {}
+        self._runs: dict[str, dict[str, Any]] = {}
+
+    def save(
+        self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        check_name("graph's name", name)
+        mark, now = graph.marks.setdefault(self, _Mark()), fingerprint(graph)
+        held = self._graphs.get(name)
+        if held is not None and fingerprint(held) != mark.saved.get(name, now):
+            raise NameTaken(name_taken(name))
+        old_run, old_metadata = self._about.get(name, (None, {}))
+        if run is not None:
+            self._runs.setdefault(check_name("run's name", run), {})
+        about = old_metadata if metadata is None else plain(dict(metadata), "metadata")
+        self._graphs[name], self._about[name] = _snapshot(graph), (run or old_run, about)
+        mark.saved[name] = now
+
+    def save_soon(
+        self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> "Future[None]":
+        done: Future[None] = Future()
+        self.save(graph, name, run=run, metadata=metadata)
+        done.set_result(None)
+        return done
+
+    def load(self, name: str) -> MessageGraph:
+        if name not in self._graphs:
+            raise NotFound(f"there is no graph {name!r} here; `graphs()` lists them")
+        graph = _snapshot(self._graphs[name])
+        mark = graph.marks[self] = _Mark()
+        mark.saved[name] = fingerprint(graph)
+        return graph
+
+    def graphs(self, run: str | None = None) -> list[GraphInfo]:
+        return [self._info(name) for name in sorted(self._graphs) if run in (None, self._about[name][0])]
+
+    def _info(self, name: str) -> GraphInfo:
+        graph, (run, metadata) = self._graphs[name], self._about[name]
+        return GraphInfo(name, run, graph.tip, len(graph), len(graph.versions), len(graph.calls()), plain(metadata))
+
+    def runs(self) -> list[RunInfo]:
+        return [
+            RunInfo(name, sum(run == name for run, _ in self._about.values()), plain(self._runs[name]))
+            for name in sorted(self._runs)
+        ]
+
+    def save_run(self, name: str, metadata: Mapping[str, Any]) -> None:
+        self._runs[check_name("run's name", name)] = plain(dict(metadata), "metadata")
+
+    def find(self, prefix: str) -> list[Found]:
+        found: dict[tuple[str, str], Found] = {}
+        for place, node, message in self._places():
+            for kind, name in (("node", node.hex()), ("message", message.hex())):
+                if name.startswith(prefix):
+                    found.setdefault((kind, name), Found(kind, name, *place))  # type: ignore[arg-type]
+        return list(found.values())
+
+    def _places(self) -> Iterator[tuple[tuple[str, tuple[int, ...], int | None, int], Id, Id]]:
+        for name in sorted(self._graphs):
+            for path, graph in below(self._graphs[name]):
+                for version, line in own_lines(graph):
+                    nodes = chain(ROOT, (m.id for m in line))
+                    for i, node in enumerate(nodes):
+                        yield (name, path, version, i), node, line[i].id
+
+    def merge(self, other: Store) -> MergeReport:
+        return merge(self, other)
+
+    def verify(self) -> list[Finding]:
+        bodies = {
+            m.id: m.body
+            for top in self._graphs.values()
+            for graph in top.reach()
+            for _, line in own_lines(graph)
+            for m in line
+        }
+        checks = (check_message(f"message {name.hex()}", body, name) for name, body in bodies.items())
+        return [finding for finding in checks if finding is not None]
+
+    def close(self) -> None:
+        """Nothing to finish."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def name_taken(name: str) -> str:
+    """The sentence for `NameTaken`, the same in every store."""
+    return (
+        f"{name!r} holds another conversation, or a newer state of this one; "
+        "load it and go on from there, or save under another name"
+    )
+
+
+def own_lines(graph: MessageGraph) -> Iterator[tuple[int | None, list[Message]]]:
+    """The lines of one graph: the current one first, then its versions."""
+    yield None, graph._line
+    for number, version in enumerate(graph.versions):
+        yield number, version.line()
+
+
+def below(graph: MessageGraph) -> list[tuple[tuple[int, ...], MessageGraph]]:
+    """A graph and its subagents, each once, with the numbers of the links that lead there."""
+    found: dict[int, tuple[tuple[int, ...], MessageGraph]] = {id(graph): ((), graph)}
+    waiting = [((), graph)]
+    while waiting:
+        path, parent = waiting.pop()
+        for number, (_, child) in enumerate(parent.links()):
+            if id(child) not in found:
+                found[id(child)] = ((*path, number), child)
+                waiting.append(((*path, number), child))  # type: ignore[arg-type]
+    return list(found.values())
+
+
+def _snapshot(graph: MessageGraph) -> MessageGraph:
+    """A fork whose subagents are forks too, so that later growth of theirs does not reach it."""
+    done = {id(member): member.fork() for member in graph.reach()}
+    for copy in done.values():
+        copy.marks.clear()
+        copy._links = [(message, done[id(child)]) for message, child in copy._links]
+    return done[id(graph)]

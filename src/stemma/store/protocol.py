@@ -1,0 +1,124 @@
+"""What every store can do. `MemoryStore` is the reference, `SQLiteStore` the one that survives."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, Literal, Protocol, Self
+
+import msgspec
+
+from stemma.core.graph import MessageGraph
+from stemma.core.verify import Finding
+
+
+class GraphInfo(msgspec.Struct, frozen=True):
+    """A named graph in a list of them."""
+
+    name: str
+    run: str | None
+    tip: str | None
+    """The id of its last node; None while it is empty."""
+    messages: int
+    """The length of its current line."""
+    versions: int
+    calls: int
+    metadata: dict[str, Any]
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """A named collection of graphs."""
+
+    name: str
+    graphs: int
+    metadata: dict[str, Any]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A place that an id names."""
+
+    kind: Literal["node", "message"]
+    id: str
+    graph: str
+    """The name of a graph whose line (or whose subagent's line) goes through it."""
+    path: tuple[int, ...]
+    """Which graph below that one: the numbers of the links to follow; empty for the named graph itself."""
+    version: int | None
+    """Which of its lines; None for the current one."""
+    index: int
+    """Where in the line."""
+
+
+class MergeReport(msgspec.Struct, frozen=True):
+    """What `merge` did."""
+
+    added: list[str]
+    """Names of graphs taken in."""
+    same: list[str]
+    """Names of graphs that were here already."""
+    renamed: dict[str, str]
+    """Graphs whose name held another conversation here: their name there, and the one they got."""
+
+
+class Store(Protocol):
+    """A place where graphs are kept."""
+
+    def save(
+        self,
+        graph: MessageGraph,
+        name: str,
+        *,
+        run: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep the graph under `name`, wholly or not at all; only what is new is written.
+
+        `run` and `metadata` stay as they were when not given. A name that holds another conversation, or a
+        newer state of this one, raises `NameTaken`.
+        """
+        ...
+
+    def save_soon(
+        self,
+        graph: MessageGraph,
+        name: str,
+        *,
+        run: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> "Future[None]":
+        """The same without waiting: the graph is saved as it is now, and the future is done when it is on disk."""
+        ...
+
+    def load(self, name: str) -> MessageGraph:
+        """The graph with all versions, calls and subagents, or `NotFound`."""
+        ...
+
+    def graphs(self, run: str | None = None) -> list[GraphInfo]:
+        """The named graphs, by name; of one run if given."""
+        ...
+
+    def runs(self) -> list[RunInfo]:
+        """The runs, by name."""
+        ...
+
+    def save_run(self, name: str, metadata: Mapping[str, Any]) -> None:
+        """Keep metadata of a run, making it if it is new."""
+        ...
+
+    def find(self, prefix: str) -> list[Found]:
+        """Every node and message whose id begins with `prefix`, each with one place where it stands."""
+        ...
+
+    def merge(self, other: "Store") -> MergeReport:
+        """Take in all graphs of another store; merging twice changes nothing."""
+        ...
+
+    def verify(self) -> list[Finding]:
+        """Derive every id again; what is returned is wrong."""
+        ...
+
+    def close(self) -> None:
+        """Finish writing and let go."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...

@@ -1,0 +1,256 @@
+"""From a graph to rows: only what is new since the last save of this handle.
+
+`Snapshot` is taken where the graph lives; `write` runs in the writer's transaction, perhaps later, and puts down
+whatever the handle's mark does not know of yet: lines as changes of the last stored line, versions, calls, links.
+`tests/store/test_sqlite.py` counts the rows.
+"""
+
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from stemma.core.call import TOKEN_FIELDS, Call
+from stemma.core.canonical import canonical, encode
+from stemma.core.editing import Recorded
+from stemma.core.fingerprint import START, call_fact, kept_fact, link_fact, roll
+from stemma.core.graph import MessageGraph
+from stemma.core.history import Kept
+from stemma.core.ids import ROOT, Id, call_id, digest
+from stemma.core.message import Message
+from stemma.errors import NameTaken
+from stemma.store.lines import EMPTY, StoredLine, nodes_of, write_line, write_messages, write_runs
+from stemma.store.memory import name_taken
+from stemma.store.writer import Transaction
+
+
+class Home(msgspec.Struct, frozen=True):
+    """A row of `graph` that a handle writes to, and how much of the handle it has."""
+
+    row: int
+    seal: Id
+    """As it was when we last wrote or read it; another seal means another writer."""
+    versions: int = 0
+    calls: int = 0
+    links: int = 0
+    versions_hash: Id = START
+    calls_hash: Id = START
+    links_hash: Id = START
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What a store has of a handle. Shared by forks, hence frozen."""
+
+    line: StoredLine
+    homes: dict[str | None, Home]
+    """By the name it was saved under; None is a subagent's home."""
+
+    def fork(self) -> "Mark":
+        """A fork is another conversation: it shares lines, not homes."""
+        return Mark(self.line, {})
+
+
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
+    """All of a graph that a save may need, as it was at one moment."""
+
+    graph: MessageGraph
+    line: list[Message]
+    nodes: list[Id]
+    kept: list[Kept]
+    kept_lines: dict[int, list[Message]]
+    """Lines of the versions that were not known to be stored."""
+    recorded: list[Recorded]
+    live: list[int]
+    links: list[tuple[Message, MessageGraph]]
+
+
+def take(graph: MessageGraph, store: object) -> Snapshot:
+    """The graph as it is now."""
+    graph._settle()
+    mark: Mark | None = graph.marks.get(store)
+    known = min((home.versions for home in mark.homes.values()), default=0) if mark else 0
+    return Snapshot(
+        graph=graph,
+        line=graph._line.copy(),
+        nodes=graph.node_ids().copy(),
+        kept=graph._history.kept.copy(),
+        kept_lines={number: line for number, _, line in graph._history.newest_first(graph._line, known)},
+        recorded=graph._recorded.copy(),
+        live=graph._live.copy(),
+        links=graph.links(),
+    )
+
+
+class GraphWriter:
+    """One graph's way to disk."""
+
+    def __init__(
+        self, transaction: Transaction, store: object, snapshot: Snapshot, name: str | None, children: dict[int, int]
+    ) -> None:
+        self.transaction, self.db = transaction, transaction.db
+        self.store, self.snapshot, self.name, self.children = store, snapshot, name, children
+        self.mark = known_mark(transaction, store, snapshot.graph) or Mark(EMPTY, {})
+        self.call_facts: dict[int, Id] = {}
+
+    def write(self, run: str | None, metadata: Mapping[str, Any] | None) -> int:
+        """Write what is new; the graph's row."""
+        before = self.home()
+        line, home = self.write_versions(before)
+        line = write_line(self.db, self.snapshot.line, self.snapshot.nodes, line)
+        home = self.write_links(self.write_calls(home))
+        if home != before or line is not self.mark.line or run is not None or metadata is not None:
+            home = self.write_head(home, line, run, metadata)
+            note(self.transaction, self.store, self.snapshot.graph, Mark(line, {**self.mark.homes, self.name: home}))
+        return home.row
+
+    def home(self) -> Home:
+        """The row to write to: ours, or a new one; never one that somebody else has moved."""
+        ours = self.mark.homes.get(self.name)
+        if ours is None:
+            if self.db.execute("SELECT 1 FROM graph WHERE name = ?", (self.name,)).fetchone():
+                raise NameTaken(name_taken(self.name or "the subagent's conversation"))
+            return self.new_home()
+        seal = self.db.execute("SELECT seal FROM graph WHERE id = ?", (ours.row,)).fetchone()
+        if seal is None or seal[0] != ours.seal:
+            raise NameTaken(name_taken(self.name or "the subagent's conversation"))
+        return ours
+
+    def new_home(self) -> Home:
+        values = (self.name, b"{}", b"")
+        row = self.db.execute("INSERT INTO graph (name, metadata, seal) VALUES (?, ?, ?)", values).lastrowid
+        assert row is not None
+        return Home(row, b"")
+
+    def write_versions(self, home: Home) -> tuple[StoredLine, Home]:
+        """New versions, oldest first, each line as a change of the one before."""
+        line, facts, snapshot = self.mark.line, [], self.snapshot
+        for number in range(home.versions, len(snapshot.kept)):
+            kept, messages = snapshot.kept[number], snapshot.kept_lines[number]
+            nodes = nodes_of(messages, snapshot.line, snapshot.nodes)
+            line = write_line(self.db, messages, nodes, line)
+            replacement = write_runs(write_messages(self.db, kept.replacement))
+            values = (home.row, number, line.row, kept.index, kept.reason, kept.replaced, replacement)
+            self.db.execute("INSERT INTO version VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            for n in kept.calls:
+                self.place(home, n, nodes, number)
+            facts.append(kept_fact(kept, nodes[-1]))
+        rolled = roll(home.versions_hash, facts)
+        return line, msgspec.structs.replace(home, versions=len(snapshot.kept), versions_hash=rolled)
+
+    def write_calls(self, home: Home) -> Home:
+        """New calls on the current line; those on versions are placed already."""
+        snapshot = self.snapshot
+        for n in snapshot.live[bisect_left(snapshot.live, home.calls) :]:
+            self.place(home, n, snapshot.nodes, None)
+        facts = [self.call_facts[n] for n in range(home.calls, len(snapshot.recorded))]
+        rolled = roll(home.calls_hash, facts)
+        return msgspec.structs.replace(home, calls=len(snapshot.recorded), calls_hash=rolled)
+
+    def place(self, home: Home, n: int, nodes: list[Id], version: int | None) -> None:
+        """Write call `n`, or note that it now stands on a version."""
+        if n < home.calls:
+            self.db.execute("UPDATE placed SET version = ? WHERE graph = ? AND number = ?", (version, home.row, n))
+            return
+        call, at = self.snapshot.recorded[n]
+        name, row = self.write_call(home, call, nodes[at - 1] if at else ROOT, nodes[at])
+        self.db.execute("INSERT INTO placed VALUES (?, ?, ?, ?, ?)", (home.row, n, row, at, version))
+        self.call_facts[n] = call_fact(name, at)
+
+    def write_call(self, home: Home, call: Call, saw: Id, made: Id) -> tuple[Id, int]:
+        """A call's id and row; a call equal in everything to an earlier one of this graph gets the next ordinal."""
+        parts = call.parts()
+        for ordinal in count():
+            name = call_id(saw, made, parts, ordinal)
+            held = self.db.execute("SELECT id FROM call WHERE hash = ?", (name,)).fetchone()
+            if held is None:
+                return name, self.insert_call(name, saw, made, ordinal, call)
+            mine = self.db.execute("SELECT 1 FROM placed WHERE call = ? AND graph = ?", (held[0], home.row))
+            if mine.fetchone() is None:
+                return name, held[0]
+        raise AssertionError("count() does not end")
+
+    def insert_call(self, name: Id, saw: Id, made: Id, ordinal: int, call: Call) -> int:
+        tokens = [getattr(call, field) for field in TOKEN_FIELDS]
+        row = self.db.execute(
+            "INSERT INTO call (hash, saw, made, ordinal, toolset, body, prompt_ids, sampled_ids, logprobs)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (name, saw, made, ordinal, self.write_toolset(call), call.to_bytes(), *tokens),
+        ).lastrowid
+        assert row is not None
+        return row
+
+    def write_toolset(self, call: Call) -> int | None:
+        if call.tools is None:
+            return None
+        body = encode(call.tools)
+        name = digest("toolset", body)
+        self.db.execute("INSERT OR IGNORE INTO toolset (hash, body) VALUES (?, ?)", (name, body))
+        row: int = self.db.execute("SELECT id FROM toolset WHERE hash = ?", (name,)).fetchone()[0]
+        return row
+
+    def write_links(self, home: Home) -> Home:
+        """New links to subagents."""
+        facts, links = [], self.snapshot.links
+        for number in range(home.links, len(links)):
+            message, child = links[number]
+            child_row = self.children[id(child)]
+            message_row = write_messages(self.db, [message])[0]
+            self.db.execute("INSERT INTO contains VALUES (?, ?, ?, ?)", (home.row, number, message_row, child_row))
+            facts.append(link_fact(message.id, str(child_row).encode()))
+        return msgspec.structs.replace(home, links=len(links), links_hash=roll(home.links_hash, facts))
+
+    def write_head(self, home: Home, line: StoredLine, run: str | None, metadata: Mapping[str, Any] | None) -> Home:
+        """Move the tip, and seal all that belongs to the graph."""
+        held = self.db.execute("SELECT run, metadata FROM graph WHERE id = ?", (home.row,)).fetchone()
+        run_row = held[0] if run is None else write_run(self.db, run, None)
+        about = held[1] if metadata is None else canonical(metadata)
+        tip = self.snapshot.nodes[-1] if self.snapshot.line else ROOT
+        seal = seal_graph(self.name, run_row, about, tip, home)
+        self.db.execute(
+            "UPDATE graph SET run = ?, line = ?, metadata = ?, seal = ? WHERE id = ?",
+            (run_row, line.row, about, seal, home.row),
+        )
+        return msgspec.structs.replace(home, seal=seal)
+
+
+def note(transaction: Transaction, store: object, graph: MessageGraph, mark: Mark) -> None:
+    """Let later jobs of this transaction see the mark now, and everybody once it is on disk."""
+    transaction.notes[id(graph)] = mark
+    transaction.after[id(graph)] = lambda: graph.marks.__setitem__(store, mark)
+
+
+def known_mark(transaction: Transaction, store: object, graph: MessageGraph) -> Mark | None:
+    """What is known to be stored of a graph, this transaction included."""
+    mark: Mark | None = transaction.notes.get(id(graph)) or graph.marks.get(store)
+    return mark
+
+
+def seal_graph(name: str | None, run: int | None, metadata: bytes, tip: Id, home: Home) -> Id:
+    """The hash over all that belongs to a graph."""
+    counts = f"{run} {home.versions} {home.calls} {home.links}".encode()
+    hashes = (home.versions_hash, home.calls_hash, home.links_hash)
+    return digest("sealed graph", (name or "").encode(), metadata, tip, counts, *hashes)
+
+
+def seal_run(name: str, metadata: bytes) -> Id:
+    """The hash over a run."""
+    return digest("sealed run", name.encode(), metadata)
+
+
+def write_run(db: sqlite3.Connection, name: str, metadata: bytes | None) -> int:
+    """The row of a run, made if it is new; its metadata stays as it was when not given."""
+    held = db.execute("SELECT id FROM run WHERE name = ?", (name,)).fetchone()
+    if held is None:
+        body = metadata or b"{}"
+        values = (name, body, seal_run(name, body))
+        row = db.execute("INSERT INTO run (name, metadata, seal) VALUES (?, ?, ?)", values).lastrowid
+        assert row is not None
+        return row
+    if metadata is not None:
+        seal = seal_run(name, metadata)
+        db.execute("UPDATE run SET metadata = ?, seal = ? WHERE id = ?", (metadata, seal, held[0]))
+    number: int = held[0]
+    return number

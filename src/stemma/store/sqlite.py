@@ -1,0 +1,228 @@
+"""A store in one SQLite file: written by one thread, read by any number of threads and processes.
+
+What `save` has returned for survives `kill -9` and, if the disk honours a sync, a power cut: the file is in WAL mode
+with synchronous=FULL. A reader sees a graph as it was after some whole save, never half a turn.
+`tests/crash/` and `tests/store/` prove it; `schema.sql` says what every column means.
+"""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Self
+
+from stemma.core.canonical import canonical, decode, plain
+from stemma.core.fingerprint import children_first, fingerprint
+from stemma.core.graph import MessageGraph
+from stemma.core.names import check_name
+from stemma.core.verify import Finding
+from stemma.errors import NameTaken, NotFound, StoreClosed, StoreDamaged, StoreError, StoreMissing, StoreTooNew
+from stemma.store.checking import check
+from stemma.store.finding import find
+from stemma.store.loading import GraphReader
+from stemma.store.memory import name_taken
+from stemma.store.merge import merge
+from stemma.store.protocol import Found, GraphInfo, MergeReport, RunInfo, Store
+from stemma.store.saving import GraphWriter, Snapshot, known_mark, note, take, write_run
+from stemma.store.writer import Transaction, Writer, translate
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = int.from_bytes(b"stem", "big")
+
+
+class SQLiteStore:
+    """Named graphs in a file."""
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True, wait: float = 30.0) -> None:
+        self.path = os.fspath(path)
+        if not create and not os.path.exists(self.path):
+            raise StoreMissing(f"there is no store at {self.path}; check the path, or save a graph there first")
+        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        self._token = object()
+        self._closed = False
+        self._readers = threading.local()
+        self._open_connections: list[sqlite3.Connection] = []
+        self._writer = Writer(self.path, self._connect, wait)
+        self._check_file(create)
+
+    # ── saving ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def save(
+        self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        self.save_soon(graph, name, run=run, metadata=metadata).result()
+
+    def save_soon(
+        self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> "Future[None]":
+        check_name("graph's name", name)
+        if run is not None:
+            check_name("run's name", run)
+        about = None if metadata is None else plain(dict(metadata), "metadata")
+        snapshots = [take(member, self._token) for member in children_first(graph)]
+        mark = graph.marks.get(self._token)
+        whole = None if mark and name in mark.homes else fingerprint(graph)
+
+        def job(transaction: Transaction) -> None:
+            self._adopt(transaction, graph, name, whole)
+            self._write(transaction, snapshots, name, run, about)
+
+        return self._writer.submit(job)
+
+    def _write(
+        self, transaction: Transaction, snapshots: list[Snapshot], name: str, run: str | None, about: Any
+    ) -> None:
+        """Write a graph, the last of `snapshots`, after the subagents it contains."""
+        rows: dict[int, int] = {}
+        for snapshot in snapshots[:-1]:
+            child = GraphWriter(transaction, self._token, snapshot, None, rows)
+            rows[id(snapshot.graph)] = child.write(None, None)
+        GraphWriter(transaction, self._token, snapshots[-1], name, rows).write(run, about)
+
+    def _adopt(self, transaction: Transaction, graph: MessageGraph, name: str, whole: bytes | None) -> None:
+        """A handle that was never saved under a name that exists may go on there if it says exactly the same."""
+        mark = known_mark(transaction, self._token, graph)
+        held = transaction.db.execute("SELECT id FROM graph WHERE name = ?", (name,)).fetchone()
+        if held is None or (mark and name in mark.homes):
+            return
+        loaded = GraphReader(transaction.db, self._token).read(held[0])
+        if whole is None or fingerprint(loaded) != whole:
+            raise NameTaken(name_taken(name))
+        for mine, theirs in zip(graph.reach(), loaded.reach(), strict=False):
+            note(transaction, self._token, mine, theirs.marks[self._token])
+
+    def save_run(self, name: str, metadata: Mapping[str, Any]) -> None:
+        check_name("run's name", name)
+        about = canonical(plain(dict(metadata), "metadata"))
+        self._writer.submit(lambda transaction: write_run(transaction.db, name, about)).result()
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def load(self, name: str) -> MessageGraph:
+        with self._reading() as db:
+            held = db.execute("SELECT id FROM graph WHERE name = ?", (name,)).fetchone()
+            if held is None:
+                raise NotFound(f"there is no graph {name!r} in {self.path}; `stemma log` lists them")
+            return GraphReader(db, self._token).read(held[0])
+
+    def graphs(self, run: str | None = None) -> list[GraphInfo]:
+        with self._reading() as db:
+            found = db.execute(
+                "SELECT g.name, run.name, hex(line.tip), coalesce(line.length, 0),"
+                " (SELECT count(*) FROM version WHERE graph = g.id),"
+                " (SELECT count(*) FROM placed WHERE graph = g.id), g.metadata"
+                " FROM graph g LEFT JOIN line ON line.id = g.line LEFT JOIN run ON run.id = g.run"
+                " WHERE g.name IS NOT NULL AND (?1 IS NULL OR run.name = ?1) ORDER BY g.name",
+                (run,),
+            ).fetchall()
+        return [
+            GraphInfo(name, of, tip.lower() or None, length, versions, calls, decode(about))
+            for name, of, tip, length, versions, calls, about in found
+        ]
+
+    def runs(self) -> list[RunInfo]:
+        with self._reading() as db:
+            found = db.execute(
+                "SELECT name, (SELECT count(*) FROM graph WHERE run = run.id AND name IS NOT NULL), metadata"
+                " FROM run ORDER BY name"
+            ).fetchall()
+        return [RunInfo(name, graphs, decode(about)) for name, graphs, about in found]
+
+    def find(self, prefix: str) -> list[Found]:
+        with self._reading() as db:
+            return find(db, prefix)
+
+    def merge(self, other: Store) -> MergeReport:
+        return merge(self, other)
+
+    def verify(self) -> list[Finding]:
+        with self._reading() as db:
+            return check(db)
+
+    # ── the file ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._writer.close()
+            for db in self._open_connections:
+                db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, isolation_level=None, timeout=10.0, check_same_thread=False)
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA foreign_keys = ON")
+        db.execute("PRAGMA cache_size = -65536")
+        return db
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection of this thread, seeing one moment of the file."""
+        if self._closed:
+            raise StoreClosed(f"{self.path} was closed; open it again to read")
+        db: sqlite3.Connection | None = getattr(self._readers, "db", None)
+        if db is None:
+            db = self._readers.db = self._connect()
+            db.execute("PRAGMA query_only = ON")
+            self._open_connections.append(db)
+        try:
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.execute("ROLLBACK")
+        except sqlite3.Error as problem:
+            raise translate(problem, self.path) from problem
+
+    def _check_file(self, create: bool) -> None:
+        """Make the file if it is new; refuse it if it is not ours or from the future."""
+        try:
+            db = self._connect()
+        except sqlite3.Error as problem:
+            raise StoreError(f"cannot open {self.path}: {problem}") from problem
+        try:
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            application = db.execute("PRAGMA application_id").fetchone()[0]
+            if (version, application) == (0, 0) and create:
+                self._create(db)
+            elif application != APPLICATION_ID:
+                raise StoreDamaged(f"{self.path} is not a store of stemma")
+            elif version > SCHEMA_VERSION:
+                raise StoreTooNew(
+                    f"{self.path} has format {version}, this stemma reads up to {SCHEMA_VERSION}; upgrade stemma"
+                )
+        except sqlite3.DatabaseError as problem:
+            raise StoreDamaged(f"{self.path} is not a store of stemma: {problem}") from problem
+        finally:
+            db.close()
+
+    def _create(self, db: sqlite3.Connection) -> None:
+        """Lay out the tables; two processes may try at once, and one of them finds it done."""
+        if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise StoreDamaged(f"{self.path} is a database of something else; choose another path")
+        db.execute("PRAGMA journal_mode = WAL")
+        schema = files("stemma.store").joinpath("schema.sql").read_text(encoding="utf-8")
+        self._writer.submit(lambda transaction: _lay_out(transaction.db, schema)).result()
+
+
+def _lay_out(db: sqlite3.Connection, schema: str) -> None:
+    if db.execute("PRAGMA user_version").fetchone()[0] != 0:
+        return
+    statement = ""
+    for line in schema.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            db.execute(statement)
+            statement = ""
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -1,0 +1,167 @@
+"""The one thread that writes: jobs come in, whole transactions go out.
+
+Jobs that wait together are committed together (group commit), so a hundred conversations that save at the same
+moment cost one sync of the disk. A job is done when its transaction is on disk, not before. If a group fails, each
+of its jobs is tried again in a transaction of its own, so that one bad job never takes another with it.
+Between processes a lock file decides: one writes, the others wait their turn, and a wait that is too long says who
+holds the store. `tests/crash/test_kill.py` and `tests/store/test_processes.py` prove it.
+"""
+
+import fcntl
+import os
+import queue
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from stemma.errors import NotWritten, StemmaError, StoreBusy, StoreClosed, StoreDamaged
+
+T = TypeVar("T")
+GROUP = 256
+"""How many jobs at most share a transaction."""
+
+
+class Transaction:
+    """What a job works with: the connection, and what to do once it is on disk."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        self.after: dict[Any, Callable[[], None]] = {}
+        """By subject; run after the commit, never after a failure."""
+        self.notes: dict[Any, Any] = {}
+        """What earlier jobs of this transaction have written, for later ones to build on."""
+
+
+Job = Callable[[Transaction], Any]
+
+
+class Writer:
+    """A queue of jobs and the thread that does them."""
+
+    def __init__(self, path: str, connect: Callable[[], sqlite3.Connection], wait: float) -> None:
+        self._path, self._connect, self._wait = path, connect, wait
+        self._jobs: queue.SimpleQueue[tuple[Job, Future[Any]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+
+    def submit(self, job: Callable[[Transaction], T]) -> "Future[T]":
+        """Do `job` in a transaction soon."""
+        done: Future[T] = Future()
+        with self._starting:
+            if self._closed:
+                raise StoreClosed(f"{self._path} was closed; open it again to write")
+            if self._thread is None:  # the first write, not the opening, starts the thread: readers need none
+                self._thread = threading.Thread(target=self._work, name=f"stemma writer {self._path}", daemon=True)
+                self._thread.start()
+            self._jobs.put((job, done))
+        return done
+
+    def close(self) -> None:
+        """Finish all jobs, then stop."""
+        with self._starting:
+            self._closed = True
+            thread = self._thread
+        if thread is not None:
+            self._jobs.put(None)
+            thread.join()
+
+    def _work(self) -> None:
+        db: sqlite3.Connection | None = None
+        open_for_more = True
+        while open_for_more:
+            group, open_for_more = self._next_group()
+            try:
+                db = db or self._connect()
+            except (sqlite3.Error, OSError, StemmaError) as problem:
+                for _, done in group:
+                    done.set_exception(translate(problem, self._path))
+                continue
+            if group and not self._do(db, group):
+                for single in group:
+                    self._do(db, [single], last_try=True)
+        if db is not None:
+            db.close()
+
+    def _next_group(self) -> tuple[list[tuple[Job, "Future[Any]"]], bool]:
+        """All that waits, up to GROUP, and whether more may come."""
+        group: list[tuple[Job, Future[Any]]] = []
+        while len(group) < GROUP and (not group or not self._jobs.empty()):
+            entry = self._jobs.get()
+            if entry is None:
+                return group, False
+            group.append(entry)
+        return group, True
+
+    def _do(self, db: sqlite3.Connection, group: list[tuple[Job, "Future[Any]"]], *, last_try: bool = False) -> bool:
+        """Do a group as one transaction; True if every future of it was settled."""
+        transaction = Transaction(db)
+        try:
+            with self._turn():
+                db.execute("BEGIN IMMEDIATE")
+                results = [job(transaction) for job, _ in group]
+                db.execute("COMMIT")
+        except BaseException as problem:  # noqa: BLE001  it rises where the result is asked for
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            if len(group) == 1 or last_try:
+                group[0][1].set_exception(translate(problem, self._path))
+                return True
+            return False
+        for act in transaction.after.values():
+            act()
+        for (_, done), result in zip(group, results, strict=True):
+            done.set_result(result)
+        return True
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold the store's lock file, which says who holds it."""
+        with open(self._path + "-lock", "a+b", buffering=0) as lock:
+            deadline, pause = time.monotonic() + self._wait, 0.0005
+            while not _try_lock(lock.fileno()):
+                if time.monotonic() > deadline:
+                    lock.seek(0)
+                    raise StoreBusy(busy(self._path, lock.read(400), self._wait))
+                time.sleep(pause)
+                pause = min(pause * 1.5, 0.02)
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} ({os.path.basename(sys.argv[0]) or 'python'})".encode())
+            yield
+
+
+def busy(path: str, holder: bytes, waited: float) -> str:
+    """The sentence for `StoreBusy`."""
+    who = holder.decode("utf-8", "replace") or "another process"
+    return f"{path} is being written by {who}, still after {waited:g} s; wait for it or end it, then try again"
+
+
+def translate(problem: BaseException, path: str) -> BaseException:
+    """The error a user understands for one of SQLite's."""
+    if isinstance(problem, sqlite3.OperationalError) and "lock" in str(problem):
+        return _caused(StoreBusy(busy(path, b"", 0)), problem)
+    if isinstance(problem, sqlite3.OperationalError | OSError):
+        return _caused(
+            NotWritten(f"{path}: {problem}; nothing of this save was recorded, what was there is intact"), problem
+        )
+    if isinstance(problem, sqlite3.DatabaseError):
+        return _caused(StoreDamaged(f"{path}: {problem}; run `stemma verify {path}`"), problem)
+    return problem
+
+
+def _caused(error: StemmaError, cause: BaseException) -> StemmaError:
+    error.__cause__ = cause
+    return error
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
