@@ -19,7 +19,7 @@ from stemma.core.history import Change, History, Kept
 from stemma.core.ids import ROOT, Id, chain
 from stemma.core.message import Message
 from stemma.core.names import check_name
-from stemma.core.splice import shared
+from stemma.core.splice import narrowed, shared
 from stemma.core.view import MessageView
 
 if TYPE_CHECKING:
@@ -36,12 +36,10 @@ class Recorded(NamedTuple):
 class OpenEdit:
     """What `with graph.edit()` must remember to make one version of many edits."""
 
-    __slots__ = ("at", "length", "lowest", "reason", "taken")
+    __slots__ = ("at", "length", "reason", "taken")
 
     def __init__(self, reason: str, at: int, length: int) -> None:
         self.reason, self.at, self.length = reason, at, length
-        self.lowest = length
-        """The first message any edit has touched so far."""
         self.taken: list[int] = []
         """Numbers of the calls whose replies the edits have touched so far."""
 
@@ -92,8 +90,7 @@ class EditedLine:
 
     def _splice(self, start: int, stop: int, new: list[Message]) -> None:
         """Put `new` in the place of `line[start:stop]`, keeping a version if that breaks a prefix."""
-        head, tail = shared(self._line[start:stop], new)
-        start, stop, new = start + head, stop - tail, new[head : len(new) - tail]
+        start, stop, new = narrowed(self._line, start, stop, new)
         if start == stop and not new:
             return
         removed = tuple(self._line[start:stop])
@@ -109,7 +106,6 @@ class EditedLine:
         """Write the change into the history, if anything will ever need to undo it."""
         breaks, taken = self._breaks(start), self._take_calls(start)
         if self._open is not None:
-            self._open.lowest = min(self._open.lowest, start)
             self._open.taken += taken
         elif breaks:
             self._keep("edit", len(self._line), start, len(removed), tuple(new), taken)

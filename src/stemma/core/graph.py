@@ -204,14 +204,15 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
     @property
     def previous(self) -> Version | None:
         """The newest superseded line."""
-        return self.versions[-1] if self.versions else None
+        kept = self._history.kept
+        return Version(self, kept[-1]) if kept else None
 
     def lines(self) -> list[list[dict[str, Any]]]:
         """Every line as plain API dicts: versions oldest first, the current one, then those of subagents."""
         found = []
         for graph in self.reach():
-            found += [version.messages() for version in graph.versions]
-            found.append(graph.messages())
+            older = [line for _, _, line in graph._history.newest_first(graph._line)]
+            found += [[m.to_dict() for m in line] for line in [*reversed(older), graph._line]]
         return found
 
     def reach(self) -> "list[MessageGraph]":

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
 
@@ -211,7 +210,7 @@ class SQLiteStore:
         if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise StoreDamaged(f"{self.path} is a database of something else; choose another path")
         db.execute("PRAGMA journal_mode = WAL")
-        schema = files("stemma.store").joinpath("schema.sql").read_text(encoding="utf-8")
+        schema = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
         self._writer.submit(lambda transaction: _lay_out(transaction.db, schema)).result()
 
 

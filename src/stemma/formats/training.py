@@ -1,0 +1,99 @@
+"""A training row before any trainer's format: messages, which of them are trained, and what was offered.
+
+Rows come from graphs (`rows_of_graph`: the fewest lines that train every sampled message once) or from entries of
+trajectory files (`row_of_entry`: every turn of the model is trained). Nothing ephemeral is in either: what a call
+saw beyond its line is kept with the call and never exported. `tests/formats/test_training.py` proves it.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from stemma.core.call import Call
+from stemma.core.graph import MessageGraph
+from stemma.errors import StemmaError
+from stemma.formats.from_hermes import messages_and_tools
+
+
+class TrainingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One conversation to train on."""
+
+    id: str
+    """The node id of its last message, or the file and line it was read from."""
+    messages: list[dict[str, Any]]
+    """API dicts, as they stand in the graph."""
+    trained: tuple[int, ...]
+    """Which of them are trained: sampled messages; all others are context."""
+    tools: list[dict[str, Any]] | None = None
+    """The tools that were offered."""
+    model: str = ""
+    """Who sampled the last trained message."""
+    timestamp: str = ""
+    """When that was, ISO 8601; empty if nobody wrote it down."""
+    completed: bool = False
+    """Whether the conversation ends in a real answer."""
+    metadata: dict[str, Any] = {}
+
+
+class LeftOut(StemmaError):
+    """A row that a format cannot carry, or that a policy keeps back: `reason` is counted, `detail` explains one."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+
+
+def rows_of_graph(graph: MessageGraph, metadata: Mapping[str, Any]) -> Iterator[TrainingRow]:
+    """A graph's rows, subagents' included."""
+    for row in graph.rows():
+        last = row.calls[-1]
+        yield TrainingRow(
+            id=row.tip,
+            messages=row.messages,
+            trained=row.trained,
+            tools=row.tools,
+            model=last.model,
+            timestamp=_when(last),
+            completed=is_answer(row.messages[-1]) and last.finish_reason in (None, "stop"),
+            metadata=dict(metadata),
+        )
+
+
+def row_of_entry(entry: Mapping[str, Any], name: str) -> TrainingRow:
+    """The row of an entry of a trajectory file (Hermes or ShareGPT turns, or OpenAI messages)."""
+    messages, tools = messages_and_tools(entry)
+    trained = tuple(i for i, m in enumerate(messages) if m.get("role") == "assistant" and m.get("weight", 1))
+    known = ("conversations", "messages", "tools", "model", "timestamp", "completed", "metadata", "source")
+    about = {key: value for key, value in entry.items() if key not in known}
+    return TrainingRow(
+        id=name,
+        messages=messages,
+        trained=trained,
+        tools=tools,
+        model=_text(entry.get("model")),
+        timestamp=_text(entry.get("timestamp")),
+        completed=bool(entry.get("completed", bool(messages) and is_answer(messages[-1]))),
+        metadata={**about, **(entry.get("metadata") or {})},
+    )
+
+
+def is_answer(message: Mapping[str, Any]) -> bool:
+    """Whether a message is a real final answer: the model's, with something in it, and no call left open."""
+    content = message.get("content")
+    said = content.strip() if isinstance(content, str) else content
+    return message.get("role") == "assistant" and not message.get("tool_calls") and bool(said) and said != "(empty)"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _when(call: Call) -> str:
+    if call.started is None:
+        return ""
+    return datetime.fromtimestamp(call.started, UTC).isoformat(timespec="microseconds")
