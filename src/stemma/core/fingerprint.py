@@ -8,6 +8,7 @@ that what is loaded is what was saved.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from stemma.core.editing import Recorded
 from stemma.core.history import Kept
 from stemma.core.ids import ROOT, Id, chain, digest
 
@@ -57,12 +58,24 @@ def fingerprint(graph: "MessageGraph") -> Id:
 
 def _own_fingerprint(graph: "MessageGraph", known: dict[int, Id]) -> Id:
     graph._settle()
-    lines = [chain(ROOT, (m.id for m in line))[-1] for _, _, line in graph._history.newest_first(graph._line)]
-    versions = [kept_fact(kept, tip) for kept, tip in zip(graph._history.kept, reversed(lines), strict=True)]
-    calls = [call_fact(digest("call", *call.parts()), at) for call, at in graph._recorded]
-    links = [link_fact(message.id, known[id(child)]) for message, child in graph.links()]
-    tip = graph.node_ids()[-1] if graph._line else ROOT
-    return digest("graph", tip, roll(START, versions), roll(START, calls), roll(START, links))
+    history = graph._history
+    tips = [chain(ROOT, (m.id for m in line))[-1] for _, _, line in history.newest_first(graph._line)]
+    versions = list(zip(history.kept, reversed(tips), strict=True))
+    links = [(message.id, known[id(child)]) for message, child in graph.links()]
+    return combine(graph.node_ids()[-1] if graph._line else ROOT, versions, graph._recorded, links)
+
+
+def combine(
+    tip: Id, versions: list[tuple[Kept, Id]], recorded: Iterable[Recorded], links: Iterable[tuple[Id, Id]]
+) -> Id:
+    """The fingerprint from its parts: the tip, each version with its tip, the calls, each link with the child's."""
+    return digest(
+        "graph",
+        tip,
+        roll(START, (kept_fact(kept, left) for kept, left in versions)),
+        roll(START, (call_fact(digest("call", *call.parts()), at) for call, at in recorded)),
+        roll(START, (link_fact(message, child) for message, child in links)),
+    )
 
 
 def children_first(graph: "MessageGraph") -> "list[MessageGraph]":

@@ -37,7 +37,7 @@ class _Part:
     def _reset(self, state: Any) -> None:
         raise NotImplementedError
 
-    def _adopt_children(self, root: "MessageView", ours: set[int]) -> None:
+    def _adopt_children(self, root: "MessageView", before: Any) -> None:
         raise NotImplementedError
 
     def _write(self, change: Callable[[], T]) -> T:
@@ -51,7 +51,7 @@ class _Part:
         except BaseException:
             self._reset(before)
             raise
-        self._adopt_children(root, {id(part) for part in parts})
+        self._adopt_children(root, before)
         kept = {id(child) for child in self._children()}
         for part in parts:
             if id(part) not in kept:
@@ -83,9 +83,9 @@ class DictView(_Part, dict[str, Any]):
         dict.clear(self)
         dict.update(self, state)
 
-    def _adopt_children(self, root: "MessageView", ours: set[int]) -> None:
+    def _adopt_children(self, root: "MessageView", before: dict[str, Any]) -> None:
         for key, value in self.items():
-            if id(value) not in ours:
+            if value is not before.get(key):
                 dict.__setitem__(self, key, _wrap(plain(value), root))
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -98,6 +98,8 @@ class DictView(_Part, dict[str, Any]):
         return self._write(lambda: dict.pop(self, *args))
 
     def popitem(self) -> tuple[str, Any]:
+        if not self:
+            raise KeyError("popitem(): dictionary is empty")
         key = next(reversed(self))
         return key, self.pop(key)
 
@@ -131,9 +133,12 @@ class ListView(_Part, list[Any]):
     def _reset(self, state: list[Any]) -> None:
         list.__setitem__(self, slice(None), state)
 
-    def _adopt_children(self, root: "MessageView", ours: set[int]) -> None:
+    def _adopt_children(self, root: "MessageView", before: list[Any]) -> None:
+        ours = {id(value) for value in before}
         for i, value in enumerate(self):
-            if id(value) not in ours:
+            if id(value) in ours:
+                ours.discard(id(value))  # a part put in a second time is copied, like all that is put in
+            else:
                 list.__setitem__(self, i, _wrap(plain(value), root))
 
     def __setitem__(self, index: Any, value: Any) -> None:

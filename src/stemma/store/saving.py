@@ -16,7 +16,7 @@ import msgspec
 from stemma.core.call import TOKEN_FIELDS, Call
 from stemma.core.canonical import canonical, encode
 from stemma.core.editing import Recorded
-from stemma.core.fingerprint import START, call_fact, kept_fact, link_fact, roll
+from stemma.core.fingerprint import START, call_fact, children_first, combine, kept_fact, link_fact, roll
 from stemma.core.graph import MessageGraph
 from stemma.core.history import Kept
 from stemma.core.ids import ROOT, Id, call_id, digest
@@ -31,8 +31,8 @@ class Home(msgspec.Struct, frozen=True):
     """A row of `graph` that a handle writes to, and how much of the handle it has."""
 
     row: int
-    seal: Id
-    """As it was when we last wrote or read it; another seal means another writer."""
+    line: int | None = None
+    """The row of its line, as we last wrote or read it."""
     versions: int = 0
     calls: int = 0
     links: int = 0
@@ -41,12 +41,16 @@ class Home(msgspec.Struct, frozen=True):
     links_hash: Id = START
 
 
+Place = tuple[str, bool]
+"""The name a graph was saved under, and whether it stands below the graph of that name: a subagent's conversation has
+a row for each name that reaches it, so that each name keeps what was saved under it."""
+
+
 class Mark(msgspec.Struct, frozen=True):
     """What a store has of a handle. Shared by forks, hence frozen."""
 
     line: StoredLine
-    homes: dict[str | None, Home]
-    """By the name it was saved under; None is a subagent's home."""
+    homes: dict[Place, Home]
 
     def fork(self) -> "Mark":
         """A fork is another conversation: it shares lines, not homes."""
@@ -67,11 +71,18 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     links: list[tuple[Message, MessageGraph]]
 
 
-def take(graph: MessageGraph, store: object) -> Snapshot:
-    """The graph as it is now."""
+def take_all(graph: MessageGraph, store: object, name: str) -> list[Snapshot]:
+    """The graph as it is now, after all that it contains, for saving it under `name`."""
+    *below, top = children_first(graph)
+    mark: Mark | None = graph.marks.get(store)
+    whole = mark is None or name not in mark.homes
+    return [*(_take(child, store, None, whole) for child in below), _take(top, store, name, whole)]
+
+
+def _take(graph: MessageGraph, store: object, name: str | None, whole: bool) -> Snapshot:
     graph._settle()
     mark: Mark | None = graph.marks.get(store)
-    known = min((home.versions for home in mark.homes.values()), default=0) if mark else 0
+    known = 0 if whole or mark is None or name not in mark.homes else mark.homes[name].versions
     return Snapshot(
         graph=graph,
         line=graph._line.copy(),
@@ -84,14 +95,27 @@ def take(graph: MessageGraph, store: object) -> Snapshot:
     )
 
 
+def snapshot_fingerprint(snapshots: list[Snapshot]) -> Id:
+    """`fingerprint` of the last of `snapshots`, which come children first and hold all their versions."""
+    known: dict[int, Id] = {}
+    for snapshot in snapshots:
+        line, nodes = snapshot.line, snapshot.nodes
+        tips = [nodes_of(snapshot.kept_lines[n], line, nodes)[-1] for n in range(len(snapshot.kept))]
+        versions = list(zip(snapshot.kept, tips, strict=True))
+        links = [(message.id, known[id(child)]) for message, child in snapshot.links]
+        known[id(snapshot.graph)] = combine(nodes[-1] if nodes else ROOT, versions, snapshot.recorded, links)
+    return known[id(snapshots[-1].graph)]
+
+
 class GraphWriter:
     """One graph's way to disk."""
 
     def __init__(
-        self, transaction: Transaction, store: object, snapshot: Snapshot, name: str | None, children: dict[int, int]
+        self, transaction: Transaction, store: object, snapshot: Snapshot, place: Place, children: dict[int, int]
     ) -> None:
         self.transaction, self.db = transaction, transaction.db
-        self.store, self.snapshot, self.name, self.children = store, snapshot, name, children
+        self.store, self.snapshot, self.place, self.children = store, snapshot, place, children
+        self.name = None if place[1] else place[0]
         self.mark = known_mark(transaction, store, snapshot.graph) or Mark(EMPTY, {})
         self.call_facts: dict[int, Id] = {}
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from stemma.core.canonical import canonical, decode, plain
-from stemma.core.fingerprint import children_first, fingerprint
+from stemma.core.fingerprint import fingerprint
 from stemma.core.graph import MessageGraph
 from stemma.core.names import check_name
 from stemma.core.verify import Finding
@@ -26,7 +26,7 @@ from stemma.store.loading import GraphReader
 from stemma.store.memory import name_taken
 from stemma.store.merge import merge
 from stemma.store.protocol import Found, GraphInfo, MergeReport, RunInfo, Store
-from stemma.store.saving import GraphWriter, Snapshot, known_mark, note, take, write_run
+from stemma.store.saving import GraphWriter, Snapshot, known_mark, note, snapshot_fingerprint, take_all, write_run
 from stemma.store.writer import Transaction, Writer, translate
 
 SCHEMA_VERSION = 1
@@ -62,12 +62,10 @@ class SQLiteStore:
         if run is not None:
             check_name("run's name", run)
         about = None if metadata is None else plain(dict(metadata), "metadata")
-        snapshots = [take(member, self._token) for member in children_first(graph)]
-        mark = graph.marks.get(self._token)
-        whole = None if mark and name in mark.homes else fingerprint(graph)
+        snapshots = take_all(graph, self._token, name)
 
         def job(transaction: Transaction) -> None:
-            self._adopt(transaction, graph, name, whole)
+            self._adopt(transaction, snapshots, name)
             self._write(transaction, snapshots, name, run, about)
 
         return self._writer.submit(job)
@@ -82,14 +80,15 @@ class SQLiteStore:
             rows[id(snapshot.graph)] = child.write(None, None)
         GraphWriter(transaction, self._token, snapshots[-1], name, rows).write(run, about)
 
-    def _adopt(self, transaction: Transaction, graph: MessageGraph, name: str, whole: bytes | None) -> None:
+    def _adopt(self, transaction: Transaction, snapshots: list[Snapshot], name: str) -> None:
         """A handle that was never saved under a name that exists may go on there if it says exactly the same."""
+        graph = snapshots[-1].graph
         mark = known_mark(transaction, self._token, graph)
         held = transaction.db.execute("SELECT id FROM graph WHERE name = ?", (name,)).fetchone()
         if held is None or (mark and name in mark.homes):
             return
         loaded = GraphReader(transaction.db, self._token).read(held[0])
-        if whole is None or fingerprint(loaded) != whole:
+        if fingerprint(loaded) != snapshot_fingerprint(snapshots):
             raise NameTaken(name_taken(name))
         for mine, theirs in zip(graph.reach(), loaded.reach(), strict=False):
             note(transaction, self._token, mine, theirs.marks[self._token])
