@@ -176,7 +176,7 @@ class Whole:
         self.path, self.partial = path, path.with_name(path.name + ".partial")
 
     def __enter__(self) -> IO[bytes]:
-        self.file = open(self.partial, "wb", buffering=1 << 20)  # noqa: SIM115  closed in __exit__
+        self.file = open(self.partial, "wb", buffering=1 << 20)
         return self.file
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -14,7 +14,11 @@ import msgspec
 from stemma.core.call import Call
 from stemma.core.graph import MessageGraph
 from stemma.errors import StemmaError
-from stemma.formats.from_hermes import messages_and_tools
+from stemma.formats.entries import entry_metadata
+from stemma.formats.reading import Kind, read_entry
+
+RESERVED = "stemma"
+"""The key of a graph's metadata that is ours; it is no column of the user's, and no export has it."""
 
 
 class TrainingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,16 +64,14 @@ def rows_of_graph(graph: MessageGraph, metadata: Mapping[str, Any]) -> Iterator[
             model=last.model,
             timestamp=_when(last),
             completed=is_answer(row.messages[-1]) and last.finish_reason in (None, "stop"),
-            metadata=dict(metadata),
+            metadata={key: value for key, value in metadata.items() if key != RESERVED},
         )
 
 
-def row_of_entry(entry: Mapping[str, Any], name: str) -> TrainingRow:
-    """The row of an entry of a trajectory file (Hermes or ShareGPT turns, or OpenAI messages)."""
-    messages, tools = messages_and_tools(entry)
+def row_of_entry(entry: Mapping[str, Any], name: str, kind: Kind | None = None) -> TrainingRow:
+    """The row of an entry of a dataset file (Hermes or ShareGPT turns, or OpenAI messages)."""
+    messages, tools = read_entry(entry, kind)
     trained = tuple(i for i, m in enumerate(messages) if m.get("role") == "assistant" and m.get("weight", 1))
-    known = ("conversations", "messages", "tools", "model", "timestamp", "completed", "metadata", "source")
-    about = {key: value for key, value in entry.items() if key not in known}
     return TrainingRow(
         id=name,
         messages=messages,
@@ -78,8 +80,15 @@ def row_of_entry(entry: Mapping[str, Any], name: str) -> TrainingRow:
         model=_text(entry.get("model")),
         timestamp=_text(entry.get("timestamp")),
         completed=bool(entry.get("completed", bool(messages) and is_answer(messages[-1]))),
-        metadata={**about, **(entry.get("metadata") or {})},
+        metadata=columns_beside(entry),
     )
+
+
+def columns_beside(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The dataset's own columns: all of an entry that is not the conversation or told of it elsewhere."""
+    known = ("conversations", "messages", "tools", "model", "timestamp", "completed", "metadata", "source")
+    about = {key: value for key, value in entry.items() if key not in known}
+    return {**about, **(entry_metadata(entry) if isinstance(entry.get("metadata"), dict) else {})}
 
 
 def is_answer(message: Mapping[str, Any]) -> bool:

@@ -4,11 +4,14 @@ ModelError (StemmaError)
 ├── Unreachable       no connection, or it broke before a whole reply
 ├── TooSlow           a deadline passed: connect, first byte, between bytes, or total
 ├── RateLimited       429 and its kin; `retry_after` in seconds if the endpoint said
-├── EndpointFailed    5xx
+├── EndpointFailed    5xx, and 408, 409 and 425
 ├── Refused           4xx that asking again will not change: bad request, key, permission, content policy
 │   └── ContextTooLong   the context does not fit; compaction may help
 ├── BrokenReply       200, but not a whole well-formed reply
+│   └── ReplyTooLarge    it went on past the size that is taken; asking again would only cost as much again
 └── NoMoreReplies     a script or a recording has no answer for this context
+
+BadEndpoint (StemmaError, ValueError)   a base URL, key or setting that cannot be used; nothing was sent
 """
 
 from stemma.errors import StemmaError
@@ -45,7 +48,7 @@ class RateLimited(ModelError):
 
 
 class EndpointFailed(ModelError):
-    """5xx."""
+    """5xx, and 408, 409 and 425."""
 
     retryable = True
 
@@ -64,5 +67,15 @@ class BrokenReply(ModelError):
     retryable = True
 
 
+class ReplyTooLarge(BrokenReply):
+    """A reply that goes on past the size that is taken."""
+
+    retryable = False
+
+
 class NoMoreReplies(ModelError):
     """A script or a recording has no answer for this context."""
+
+
+class BadEndpoint(StemmaError, ValueError):
+    """A base URL, key or setting that cannot be used."""

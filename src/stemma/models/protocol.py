@@ -37,7 +37,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 class Delta(msgspec.Struct, frozen=True):
     """A piece of a reply while it streams; for eyes only."""
 
-    kind: Literal["text", "reasoning", "tool"]
+    kind: Literal["text", "reasoning", "tool", "again"]
+    """`again`: what came so far was no reply after all (`text` says why), and it now comes anew."""
     text: str
 
 

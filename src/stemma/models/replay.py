@@ -61,4 +61,4 @@ class ReplayModel:
         at = shared(nearest, asked)[0]
         mine = asked[at].to_dict() if at < len(asked) else "nothing"
         theirs = nearest[at].to_dict() if at < len(nearest) else "nothing"
-        return f"no reply was recorded here; at message {at} the context has {mine!r:.300}, the recording {theirs!r:.300}"
+        return f"no reply was recorded here; at message {at} it has {mine!r:.300}, the recording {theirs!r:.300}"

@@ -1,0 +1,59 @@
+"""What is sent: the line, and what only this call sees.
+
+Reasoning is kept in the graph but not sent back. An ephemeral prompt is sent behind the system message, prefill
+messages right after it; neither is part of the line, both are noted in the call, and no export has them.
+`tests/agent/test_context.py` proves it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stemma.core.call import Call
+from stemma.core.graph import MessageGraph
+from stemma.models.protocol import Request
+
+INTERNAL = ("reasoning",)
+"""Fields of a message that are ours and not the API's."""
+
+
+class Guidance(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model is told beside the conversation."""
+
+    ephemeral: str = ""
+    prefill: Sequence[Mapping[str, Any]] = ()
+
+    def notes(self) -> dict[str, Any]:
+        """What a call made under it must say."""
+        found: dict[str, Any] = {"ephemeral": self.ephemeral, "prefill": [dict(m) for m in self.prefill]}
+        return {key: value for key, value in found.items() if value}
+
+
+def request_for(
+    graph: MessageGraph, guidance: Guidance, tools: list[dict[str, Any]] | None, params: Mapping[str, Any]
+) -> Request:
+    """The next question to the model."""
+    messages = [sendable(message) for message in graph.messages()]
+    return Request(messages=with_guidance(messages, guidance), tools=tools or None, params=dict(params))
+
+
+def sendable(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message without what is ours alone."""
+    return {key: value for key, value in message.items() if key not in INTERNAL}
+
+
+def with_guidance(messages: list[dict[str, Any]], guidance: Guidance) -> list[dict[str, Any]]:
+    """The messages as the model is to see them."""
+    system = messages[:1] if messages and messages[0].get("role") == "system" else []
+    rest = messages[len(system) :]
+    if guidance.ephemeral:
+        base = system[0]["content"] + "\n\n" if system else ""
+        system = [{**(system[0] if system else {"role": "system"}), "content": base + guidance.ephemeral}]
+    return [*system, *(dict(m) for m in guidance.prefill), *rest]
+
+
+def noted(call: Call, guidance: Guidance) -> Call:
+    """The call, saying under which guidance it was made."""
+    notes = guidance.notes()
+    return msgspec.structs.replace(call, extra={**call.extra, **notes}) if notes else call

@@ -1,0 +1,108 @@
+"""The loop: ask, record, run the tools, record, repeat.
+
+It yields facts and opens no files. Each fact is true of the graph when it is yielded, and the next step starts only
+when the listener comes back for more: who saves the graph at every fact loses nothing but the step in flight. Started
+on a graph that ends in unanswered tool calls, as a crash leaves it, it answers those first. Wrong tool names and
+unreadable arguments are answered with an error and stay recorded as sampled. Tool output is data: it decides nothing
+here. `tests/agent/test_loop.py` proves it.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from stemma.agent.compaction import INSTRUCTION, Compaction, is_due, plan, summary_message
+from stemma.agent.context import Guidance, noted, request_for
+from stemma.agent.facts import Asking, Compacted, Fact, Replied, Stopped, StopReason
+from stemma.agent.limits import Limits, Spent
+from stemma.agent.tool_turn import answer_open_calls
+from stemma.core.graph import MessageGraph
+from stemma.formats.training import is_answer
+from stemma.models.errors import ContextTooLong, ModelError
+from stemma.models.protocol import Model, OnDelta, Reply
+from stemma.tools.tool import Tool
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """All that stays the same while a conversation runs."""
+
+    model: Model
+    tools: Mapping[str, Tool] = {}
+    params: Mapping[str, Any] = {}
+    limits: Limits = Limits()
+    guidance: Guidance = Guidance()
+    compaction: Compaction = Compaction()
+    on_delta: OnDelta | None = None
+    clock: Callable[[], float] = time.monotonic
+
+
+async def converse(graph: MessageGraph, setup: Setup, workspace: Any = None) -> AsyncIterator[Fact]:
+    """Go on until there is an answer, a limit or a failure."""
+    spent = Spent(setup.clock)
+    async for fact in answer_open_calls(graph, setup.tools, workspace, setup.clock):
+        yield fact
+    while True:
+        limit = spent.reached(setup.limits)
+        if limit is not None:
+            yield Stopped(limit)
+            return
+        try:
+            async for fact in _make_room(graph, setup, spent):
+                yield fact
+            yield Asking(spent.turns + 1)
+            reply = await _ask(graph, setup, spent)
+        except ContextTooLong as problem:
+            yield Stopped("context", str(problem))
+            return
+        except ModelError as problem:
+            yield Stopped("model error", f"{type(problem).__name__}: {problem}")
+            return
+        yield Replied(reply)
+        if not reply.message.get("tool_calls"):
+            yield Stopped(_how_it_ended(reply))
+            return
+        async for fact in answer_open_calls(graph, setup.tools, workspace, setup.clock):
+            yield fact
+
+
+async def _ask(graph: MessageGraph, setup: Setup, spent: Spent, *, with_tools: bool = True) -> Reply:
+    """Ask the model and record what it said."""
+    schemas = [tool.schema() for tool in setup.tools.values()] if with_tools else None
+    reply = await setup.model.reply(request_for(graph, setup.guidance, schemas, setup.params), setup.on_delta)
+    reply = msgspec.structs.replace(reply, call=noted(reply.call, setup.guidance))
+    graph.record(reply.message, reply.call)
+    spent.add(reply.call)
+    return reply
+
+
+def _how_it_ended(reply: Reply) -> StopReason:
+    if reply.call.finish_reason == "length":
+        return "length"
+    return "answer" if is_answer(reply.message) else "empty"
+
+
+async def _make_room(graph: MessageGraph, setup: Setup, spent: Spent) -> AsyncIterator[Fact]:
+    """Shorten the context if the next question would near the model's window."""
+    recorded = graph.last_call()
+    waiting = graph.messages()[recorded.at + 1 :] if recorded else []
+    window = setup.model.context_window
+    if not is_due(setup.compaction, window, recorded.call if recorded else None, waiting):
+        return
+    messages = graph.messages()
+    cut = plan(messages, setup.compaction.keep_last)
+    if cut is None:
+        raise ContextTooLong("the context nears the model's window and nothing in it can be summarised")
+    graph.append({"role": "user", "content": INSTRUCTION})
+    try:
+        reply = await _ask(graph, setup, spent, with_tools=False)
+    except ModelError:
+        graph.pop()  # leaves no trace: nothing was sampled after it
+        raise
+    said = reply.message.get("content")
+    if not isinstance(said, str) or not said.strip():
+        raise ContextTooLong("the context nears the model's window and the model gave no summary of it")
+    with graph.edit(reason="compaction"):
+        graph[cut.start :] = [summary_message(said), *messages[cut.stop :]]
+    yield Compacted(len(messages), len(graph), reply)

@@ -1,0 +1,56 @@
+"""The tools' turn: every call of the last reply that has no result yet gets one.
+
+Calls run side by side; results are appended in the order asked. A graph that a crash left with unanswered calls is
+answered the same way, so a conversation goes on where it stopped.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from stemma.agent.facts import Fact, ToolRan, ToolStarted
+from stemma.core.graph import MessageGraph
+from stemma.tools.running import run_tool
+from stemma.tools.tool import Tool, ToolResult
+
+
+async def answer_open_calls(
+    graph: MessageGraph, tools: Mapping[str, Tool], workspace: Any, clock: Callable[[], float]
+) -> AsyncIterator[Fact]:
+    """Run the open calls and append their results; a listener that leaves cancels what still runs."""
+    calls = open_calls(graph)
+    for call in calls:
+        yield ToolStarted(*call)
+    work = [_timed(run_tool(tools, name, given, workspace), clock) for _, name, given in calls]
+    running = [asyncio.ensure_future(one) for one in work]
+    try:
+        for (call_id, name, _), task in zip(calls, running, strict=True):
+            result, seconds = await task
+            message = {"role": "tool", "tool_call_id": call_id, "name": name, "content": result.text}
+            graph.append(message, contains=result.children or None)
+            yield ToolRan(call_id, name, result, seconds)
+    finally:
+        for task in running:
+            task.cancel()
+
+
+async def _timed(work: Awaitable[ToolResult], clock: Callable[[], float]) -> tuple[ToolResult, float]:
+    begun = clock()
+    return await work, clock() - begun
+
+
+def open_calls(graph: MessageGraph) -> list[tuple[str, str, Any]]:
+    """Id, tool and arguments of each call of the last reply that no tool message after it answers."""
+    last = next((i for i in range(len(graph) - 1, -1, -1) if graph[i]["role"] != "tool"), None)
+    if last is None or graph[last]["role"] != "assistant":
+        return []
+    answered = [message.get("tool_call_id") for message in graph[last + 1 :]]
+    found = []
+    for call in graph[last].get("tool_calls") or ():
+        call_id = call.get("id") or ""
+        if call_id in answered:
+            answered.remove(call_id)
+        else:
+            function = call.get("function") or {}
+            found.append((call_id, str(function.get("name")), function.get("arguments", "")))
+    return found

@@ -1,0 +1,97 @@
+"""Running what a model asked for: every outcome is a result that the model can read.
+
+A tool that does not exist, arguments that cannot be read, a value of the wrong type and a tool that raises are all
+answered with an error result; nothing is repaired in place, and what the model sampled stays as it was sampled. This
+is the one place where a tool's failure becomes data. `tests/tools/test_running.py` proves it.
+"""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+
+from stemma.core.canonical import encode, plain
+from stemma.errors import BadMessage
+from stemma.tools.tool import Tool, ToolError, ToolResult
+
+
+async def run_tool(tools: Mapping[str, Tool], name: str, arguments: Any, workspace: Any = None) -> ToolResult:
+    """What came of the call `name(arguments)`, arguments as the model wrote them."""
+    tool = tools.get(name)
+    if tool is None:
+        known = ", ".join(sorted(tools)) or "none"
+        return failed(f"there is no tool {name!r}; the tools are: {known}")
+    try:
+        values = read_arguments(tool, arguments)
+    except ToolError as problem:
+        return failed(str(problem))
+    if tool.takes_workspace:
+        values[tool.takes_workspace] = workspace
+    try:
+        return as_result(await _call(tool, values))
+    except Exception as problem:  # noqa: BLE001  the boundary: whatever a tool raises is told to the model
+        return failed(str(problem) or type(problem).__name__)
+
+
+def failed(why: str) -> ToolResult:
+    """The result of a call that did not do what it was asked."""
+    return ToolResult(text=f"Error: {why}", ok=False)
+
+
+def read_arguments(tool: Tool, arguments: Any) -> dict[str, Any]:
+    """The values for a tool's parameters, or `ToolError` saying what is wrong with them."""
+    given = _parse(tool, arguments)
+    names = tool.parameters["properties"]
+    if unknown := [key for key in given if key not in names]:
+        raise ToolError(f"{tool.name} has no parameter {unknown[0]!r}; it takes: {', '.join(names) or 'none'}")
+    if missing := [key for key in tool.parameters.get("required", ()) if key not in given]:
+        raise ToolError(f"{tool.name} needs the parameter {missing[0]!r}")
+    hints = get_type_hints(tool.run, include_extras=True)
+    return {key: _convert(tool, key, value, hints.get(key, Any)) for key, value in given.items()}
+
+
+def _parse(tool: Tool, arguments: Any) -> dict[str, Any]:
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments, object_pairs_hook=_no_twice) if arguments.strip() else {}
+        except (ValueError, RecursionError) as problem:
+            raise ToolError(f"the arguments of {tool.name} are not JSON: {problem}") from problem
+    if not isinstance(arguments, dict):
+        raise ToolError(f"the arguments of {tool.name} must be a JSON object, not {type(arguments).__name__}")
+    return arguments
+
+
+def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse an object that names a key twice: readers differ in which of the two they take."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _convert(tool: Tool, key: str, value: Any, hint: Any) -> Any:
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as problem:
+        raise ToolError(f"{tool.name}: {key!r}: {problem}") from problem
+
+
+async def _call(tool: Tool, values: dict[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(tool.run):
+        return await tool.run(**values)
+    return await asyncio.to_thread(tool.run, **values)
+
+
+def as_result(value: Any) -> ToolResult:
+    """Whatever a tool returned, as text for the model."""
+    if isinstance(value, ToolResult):
+        return value
+    if isinstance(value, str):
+        return ToolResult(text=value)
+    try:
+        return ToolResult(text=encode(plain(msgspec.to_builtins(value), "result")).decode("utf-8", "surrogatepass"))
+    except (BadMessage, TypeError):
+        return ToolResult(text=str(value))
