@@ -5,13 +5,14 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 import tracemalloc
 from datetime import datetime
 
 import pytest
 
 from stemma.errors import BadRecord, NotFound, NotWritten
-from stemma.formats.files import load_trajectories, save_trajectory
+from stemma.formats.files import COMPLETED_FILE, FAILED_FILE, TrajectoryFile, load_trajectories, save_trajectory
 
 TURNS = [{"from": "human", "value": "Hi 你好"}, {"from": "gpt", "value": "<think>\n</think>\nHello."}]
 
@@ -219,3 +220,36 @@ def test_a_missing_package_is_reported_with_the_command_that_installs_it(tmp_pat
         [sys.executable, "-c", script, tmp_path / "a.jsonl.zst"], capture_output=True, text=True, check=True
     )
     assert "pip install 'stemmata[zstd]'" in run.stdout
+
+
+def test_a_later_turn_takes_the_place_of_the_earlier_one_and_touches_no_other_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_trajectory([{"from": "human", "value": "other"}], "m", True)
+    file = TrajectoryFile()
+    file.write([{"from": "human", "value": "one"}], "m", False)
+    file.write([{"from": "human", "value": "one, two"}], "m", True)
+    save_trajectory([{"from": "human", "value": "another"}], "m", True)
+    file.write([{"from": "human", "value": "one, two, three"}], "m", True)
+    saved = [entry["conversations"][0]["value"] for entry in load_trajectories(COMPLETED_FILE)]
+    assert saved == ["other", "another", "one, two, three"]
+    assert list(load_trajectories(FAILED_FILE)) == []
+
+
+def test_appends_that_wait_while_a_line_is_taken_out_land_in_the_new_file(tmp_path):
+    path = tmp_path / "t.jsonl"
+    file = TrajectoryFile(path)
+
+    def append_many():
+        for i in range(60):
+            save_trajectory([{"from": "human", "value": str(i)}], "m", True, path)
+
+    others = [threading.Thread(target=append_many) for _ in range(3)]
+    for thread in others:
+        thread.start()
+    for turn in range(60):
+        file.write([{"from": "human", "value": f"turn {turn}"}], "m", True)
+    for thread in others:
+        thread.join()
+    saved = [entry["conversations"][0]["value"] for entry in load_trajectories(path)]
+    assert sorted(v for v in saved if not v.startswith("turn")) == sorted([str(i) for i in range(60)] * 3)
+    assert [v for v in saved if v.startswith("turn")] == ["turn 59"]

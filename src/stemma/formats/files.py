@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stemma.errors import BadRecord, NotFound
-from stemma.formats.jsonl import append, from_json, from_line
+from stemma.formats.jsonl import append, from_json, from_line, remove, to_line
 from stemma.formats.lines import MAX_LINE, numbered_lines
 
 COMPLETED_FILE = "trajectory_samples.jsonl"
@@ -39,10 +39,43 @@ def save_trajectory(
     now: Callable[[], datetime] = datetime.now,
 ) -> None:
     """Append `trajectory`, a `conversations` list, as one line; on the disk when this returns, or `NotWritten`."""
+    append(filename or (COMPLETED_FILE if completed else FAILED_FILE), _entry(trajectory, model, completed, now))
+
+
+def _entry(
+    trajectory: Sequence[Mapping[str, Any]], model: str, completed: bool, now: Callable[[], datetime]
+) -> dict[str, Any]:
     # Always with microseconds: without a fraction Arrow takes the text for a timestamp, and a column has one type.
     timestamp = now().isoformat(timespec="microseconds")
-    entry = {"conversations": trajectory, "timestamp": timestamp, "model": model, "completed": completed}
-    append(filename or (COMPLETED_FILE if completed else FAILED_FILE), entry)
+    return {"conversations": trajectory, "timestamp": timestamp, "model": model, "completed": completed}
+
+
+class TrajectoryFile:
+    """Where one conversation is saved at the end of each turn: a later turn takes the place of the earlier one.
+
+    The new line is written before the old one is taken out: a crash in between leaves a shorter copy behind, and loses
+    nothing. A conversation that went from failed to completed changes files.
+    """
+
+    def __init__(self, filename: str | os.PathLike[str] | None = None) -> None:
+        self._filename = filename
+        self._written: tuple[str | os.PathLike[str], bytes] | None = None
+
+    def write(
+        self,
+        trajectory: Sequence[Mapping[str, Any]],
+        model: str,
+        completed: bool,
+        *,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        """Save the conversation as it is now; on the disk when this returns, or `NotWritten`."""
+        entry = _entry(trajectory, model, completed, now)
+        path = self._filename or (COMPLETED_FILE if completed else FAILED_FILE)
+        append(path, entry)
+        before, self._written = self._written, (path, to_line(entry))
+        if before is not None:
+            remove(*before)
 
 
 def load_trajectories(path: str | os.PathLike[str], *, on_bad: OnBad | None = None) -> Iterator[dict[str, Any]]:

@@ -19,11 +19,13 @@ tell the two apart. Not covered: file systems without `flock`, and files renamed
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_UN, flock
 from math import isfinite
-from typing import Any
+from mmap import ACCESS_READ, mmap
+from typing import IO, Any
 
 import msgspec
 
@@ -90,16 +92,65 @@ def append(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:
         ) from error
 
 
+def remove(path: str | os.PathLike[str], line: bytes) -> None:
+    """Take out the last line that is `line`, if it is there; the file is replaced whole."""
+    try:
+        with _locked(path) as file:
+            at = _find_line(file, line)
+            if at is not None:
+                _copy_without(file, at, len(line), path)
+    except OSError as error:
+        raise NotWritten(f"{os.fspath(path)}: {error.strerror or error}; the file is as it was") from error
+
+
+def _find_line(file: int, line: bytes) -> int | None:
+    size = os.fstat(file).st_size
+    if not size:
+        return None
+    with mmap(file, size, access=ACCESS_READ) as content:
+        at = content.rfind(b"\n" + line)
+        return at + 1 if at >= 0 else 0 if content[: len(line)] == line else None
+
+
+def _copy_without(file: int, at: int, length: int, path: str | os.PathLike[str]) -> None:
+    partial = f"{os.fspath(path)}.partial"
+    with open(partial, "wb") as copy, open(os.dup(file), "rb") as original:
+        original.seek(0)
+        _copy_bytes(original, copy, at)
+        original.seek(at + length)
+        shutil.copyfileobj(original, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
+    os.replace(partial, path)
+    _sync_folder(path)
+
+
+def _copy_bytes(original: IO[bytes], copy: IO[bytes], count: int) -> None:
+    while count > 0 and (block := original.read(min(count, _BLOCK))):
+        copy.write(block)
+        count -= len(block)
+
+
 @contextmanager
 def _locked(path: str | os.PathLike[str]) -> Iterator[int]:
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    file = _open_locked(path)
     try:
-        flock(file, LOCK_EX)
         try:
             yield file
         finally:  # said aloud: a child forked meanwhile has a copy of the file, so closing ours frees nothing
             flock(file, LOCK_UN)
     finally:
+        os.close(file)
+
+
+def _open_locked(path: str | os.PathLike[str]) -> int:
+    """The file at `path`, locked; not one that `remove` replaced while we waited for the lock."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        flock(file, LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
         os.close(file)
 
 

@@ -1,0 +1,334 @@
+"""What was written is read back, up to what the docstring of `from_hermes` lists; what others wrote is read too."""
+
+import json
+import pickle
+
+import pytest
+from hostile import json_values, messages, texts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stemma.errors import BadTrajectory
+from stemma.formats.from_hermes import from_trajectory, read_trajectory
+from stemma.formats.hermes import sharegpt_entry, system_prompt, to_trajectory
+
+TOOLS = [{"type": "function", "function": {"name": "f", "description": "<tools>", "parameters": {"type": "object"}}}]
+
+MARKERS = [
+    "<think>", "</think>", "<think>\n", "\n</think>\n", "<think>\n</think>\n", "<tool_call>", "</tool_call>", "<tool_response>",
+    "</tool_response>", "<REASONING_SCRATCHPAD>", "</REASONING_SCRATCHPAD>", "<|im_end|>", "\n", " ", "{", "[", "x",
+]  # fmt: skip
+ANY_TEXT = st.lists(st.sampled_from(MARKERS) | texts(2), max_size=6).map("".join)
+"""What users and tools say: every marker, every character."""
+
+
+def not_structure(text):
+    """Whether the model's own text is free of what the format would take for its structure."""
+    return not any(tag in text for tag in ("<think>", "</think>", "<tool_call>", "<REASONING_SCRATCHPAD>"))
+
+
+OWN_TEXT = texts().filter(not_structure)
+NOT_BLANK = OWN_TEXT.filter(str.strip)
+
+
+def as_json(value):
+    return json.dumps(value, ensure_ascii=False)
+
+
+def is_json(text):
+    try:
+        return json.loads(text) is not None
+    except ValueError:
+        return False
+
+
+RESULTS = st.one_of(
+    ANY_TEXT.filter(lambda text: not is_json(text)),
+    (st.lists(json_values(4)) | st.dictionaries(texts(2), json_values(4))).map(as_json),
+)
+
+
+@st.composite
+def conversations(draw, style):
+    """Messages of which the format carries everything."""
+    said, number = [], 0
+    if style == "sharegpt" and draw(st.booleans()):
+        said.append({"role": "system", "content": draw(ANY_TEXT.filter(lambda text: text != system_prompt(None)))})
+    for _ in range(draw(st.integers(0, 4))):
+        if draw(st.booleans()):
+            said.append({"role": "user", "content": draw(ANY_TEXT)})
+        reply = {"role": "assistant", "content": draw(OWN_TEXT)}
+        if draw(st.booleans()):
+            reply["reasoning"] = draw(NOT_BLANK)
+        said.append(reply)
+        calls = draw(st.lists(st.tuples(texts(2), json_values(4)), max_size=3))
+        if not calls:
+            reply["content"] = reply["content"].strip() if style == "sharegpt" else reply["content"].rstrip()
+            continue
+        reply["content"] = reply["content"] if reply["content"].strip() else None
+        numbers = range(number, number := number + len(calls))
+        prefix = "call" if style == "sharegpt" else draw(st.sampled_from(["call", "<think>", "\ud800"]))
+        ids = [f"{prefix}_{one}" for one in numbers]
+        reply["tool_calls"] = [
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": as_json(arguments)}}
+            for call_id, (name, arguments) in zip(ids, calls, strict=True)
+        ]
+        if style == "hermes" and len({name for name, _ in calls}) == len(calls):
+            ids = draw(st.permutations(ids))
+        said += [{"role": "tool", "tool_call_id": call_id, "content": draw(RESULTS)} for call_id in ids]
+    return said
+
+
+@given(conversations("hermes"))
+def test_a_hermes_trajectory_is_read_back_as_the_messages_it_was_made_of(said):
+    assert from_trajectory(to_trajectory(said, TOOLS)) == said
+
+
+@given(conversations("sharegpt"))
+def test_a_sharegpt_trajectory_is_read_back_as_the_messages_it_was_made_of(said):
+    assert from_trajectory(sharegpt_entry(said, TOOLS)) == said
+    assert from_trajectory(to_trajectory(said, style="sharegpt"), style="sharegpt") == said
+
+
+def hostile(message):
+    """A message of any role whose texts are full of markers."""
+    return st.builds(
+        lambda message, content, reasoning: message | {"content": content, "reasoning": reasoning},
+        message,
+        ANY_TEXT | st.none() | st.just("[]"),
+        OWN_TEXT | st.none(),
+    )
+
+
+@st.composite
+def mixed_ids(draw):
+    """Calls and results whose ids are missing, repeated or unheard of."""
+    ids = st.sampled_from(["a", "b", "", None, 3])
+    calls = [
+        {"id": draw(ids), "function": {"name": draw(st.sampled_from(["f", "g", "unknown"])), "arguments": "{}"}}
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    results = [{"role": "tool", "tool_call_id": draw(ids), "content": "r"} for _ in range(draw(st.integers(0, 4)))]
+    return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+
+
+ANYTHING = st.lists(hostile(messages()).map(lambda message: [message]) | mixed_ids(), max_size=4).map(
+    lambda groups: [message for group in groups for message in group]
+)
+
+
+@pytest.mark.parametrize("style", ["hermes", "sharegpt"])
+@given(ANYTHING)
+def test_what_was_read_is_written_again_as_it_was(style, said):
+    written = to_trajectory(said, TOOLS, style)
+    assert to_trajectory(from_trajectory(written, style), TOOLS, style) == written
+
+
+@given(ANYTHING)
+def test_a_hermes_trajectory_is_always_known_for_one_and_brings_its_tools_back(said):
+    read = read_trajectory(to_trajectory(said, TOOLS))
+    assert read.style == "hermes"
+    assert read.tools == TOOLS
+
+
+@pytest.mark.parametrize("style", ["hermes", "sharegpt"])
+@given(st.lists(st.sampled_from(["human", "gpt", "tool", "system"]).flatmap(
+    lambda speaker: ANY_TEXT.map(lambda text: {"from": speaker, "value": text})), max_size=5))  # fmt: skip
+def test_any_turns_are_read_and_after_one_writing_stay_as_they_are(style, turns):
+    once = to_trajectory(from_trajectory(turns, style), style=style)
+    again = to_trajectory(from_trajectory(once, style), style=style)
+    assert to_trajectory(from_trajectory(again, style), style=style) == again
+
+
+# ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def gpt(*names, text="", think="<think>\n</think>\n"):
+    calls = [f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>' for name in names]
+    return {"from": "gpt", "value": think + "\n".join([*([text] if text else []), *calls])}
+
+
+def tool(*said):
+    bodies = [f"<tool_response>\n{one if isinstance(one, str) else json.dumps(one)}\n</tool_response>" for one in said]
+    return {"from": "tool", "value": "\n".join(bodies)}
+
+
+def said(call_id, name, content="r"):
+    return {"tool_call_id": call_id, "name": name, "content": content}
+
+
+def call_ids(read):
+    return [call["id"] for message in read for call in message.get("tool_calls", ())]
+
+
+def result_ids(read):
+    return [message.get("tool_call_id") for message in read if message["role"] == "tool"]
+
+
+def test_calls_get_the_ids_of_the_results_with_their_names():
+    read = from_trajectory([gpt("f", "g", "f"), tool(said("x", "g"), said("y", "f"), said("z", "f"))])
+    assert call_ids(read) == ["y", "x", "z"]
+    assert result_ids(read) == ["x", "y", "z"]
+
+
+def test_calls_without_results_get_ids_that_nobody_else_has():
+    read = from_trajectory([gpt("f", "g"), tool(said("call_0", "g")), gpt("f"), gpt("f"), tool(said("call_2", "f"))])
+    assert call_ids(read) == ["call_1", "call_0", "call_3", "call_2"]
+
+
+def test_in_the_older_dialect_results_belong_to_calls_in_order():
+    read = from_trajectory([gpt("f", "g", think=""), tool("one"), tool("two"), tool("three"), gpt("h", think=""), tool("4")])
+    assert call_ids(read) == ["call_0", "call_1", "call_2"]
+    assert result_ids(read) == ["call_0", "call_1", None, "call_2"]
+    assert [message["content"] for message in read if message["role"] == "tool"] == ["one", "two", "three", "4"]
+
+
+# ── what others wrote ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_think_blocks_may_be_missing_or_several():
+    read = from_trajectory(
+        [
+            {"from": "gpt", "value": "plain"},
+            {"from": "gpt", "value": "<think>\na\n</think>\n<think>b</think>c"},
+            {"from": "gpt", "value": "<think>inline</think>answer"},
+            {"from": "gpt", "value": "<think>never closed"},
+        ]
+    )
+    assert read == [
+        {"role": "assistant", "content": "plain"},
+        {"role": "assistant", "content": "<think>b</think>c", "reasoning": "a"},
+        {"role": "assistant", "content": "<think>inline</think>answer"},
+        {"role": "assistant", "content": "<think>never closed"},
+    ]
+
+
+def test_calls_are_found_anywhere_and_however_they_are_spaced():
+    value = 'A <tool_call>{"arguments":{"x":1.0},"name":"f"}</tool_call>\nB\n<tool_call>\n\n{"name":"g"}\n\n</tool_call>\n'
+    [read] = from_trajectory([{"from": "assistant", "value": value}])
+    assert [call["function"] for call in read["tool_calls"]] == [
+        {"name": "f", "arguments": '{"x": 1.0}'},
+        {"name": "g", "arguments": "{}"},
+    ]
+    assert read["content"] == "A B"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "<tool_call>\nnot json\n</tool_call>",
+        '<tool_call>\n{"name": "f"}',
+        '<tool_call>\n{"name": "f"} and more</tool_call>',
+        "<tool_call>\n[1]\n</tool_call>",
+        '<tool_call>\n{"name": 3}\n</tool_call>',
+        '<tool_call>\n{"name": "f", "arguments": NaN}\n</tool_call>',
+        "<tool_call>" + "[" * 100_000,
+        '<think>I could <tool_call>\n{"name": "f"}\n</tool_call></think>but I do not',
+    ],
+)
+def test_what_is_tagged_as_a_call_and_is_none_stays_text(value):
+    assert from_trajectory([{"from": "gpt", "value": value}]) == [{"role": "assistant", "content": value}]
+
+
+def test_a_broken_call_before_a_good_one_stays_text():
+    [read] = from_trajectory([gpt("f", text="<tool_call>\noops\n</tool_call>", think="")])
+    assert read["content"] == "<tool_call>\noops\n</tool_call>"
+    assert len(read["tool_calls"]) == 1
+
+
+def test_an_id_inside_a_call_is_kept():
+    value = '<tool_call>\n{"id": "mine", "name": "f", "arguments": {}}\n</tool_call>'
+    assert call_ids(from_trajectory([{"from": "gpt", "value": value}, tool("r")])) == ["mine"]
+
+
+def test_results_of_several_calls_in_one_raw_turn_are_told_apart():
+    read = from_trajectory([gpt("f", "g", think=""), tool("one", "two")])
+    assert [message["content"] for message in read[1:]] == ["one", "two"]
+    assert result_ids(read) == call_ids(read)
+    lone = from_trajectory([gpt("f", think=""), tool("one", "two")])
+    assert [message["content"] for message in lone[1:]] == ["one\n</tool_response>\n<tool_response>\ntwo"]
+
+
+def test_envelopes_without_an_id_belong_to_the_calls_in_order():
+    read = from_trajectory([gpt("f", "g"), tool({"name": "f", "content": {"a": 1}}, {"name": "g", "content": "b"})])
+    assert [message["content"] for message in read[1:]] == ['{"a": 1}', "b"]
+    assert result_ids(read) == call_ids(read)
+
+
+def test_envelopes_that_the_incumbent_wrote_with_nan_are_read():
+    read = from_trajectory([gpt("f"), tool('{"tool_call_id": "a", "name": "f", "content": {"k": NaN}}')])
+    assert read[1] == {"role": "tool", "tool_call_id": "a", "content": '{"k": NaN}'}
+
+
+def test_a_tool_turn_without_tags_is_raw():
+    read = from_trajectory([gpt("f", think=""), {"from": "observation", "value": "bare"}])
+    assert read[1]["content"] == "bare"
+
+
+def test_a_notice_after_the_generated_prompt_is_a_system_message():
+    turns = to_trajectory([{"role": "user", "content": "q"}], TOOLS)
+    turns[0]["value"] += "\n\nSome of your previous tool responses may be summarized to preserve context."
+    read = read_trajectory(turns)
+    assert read.tools == TOOLS
+    assert read.messages[0]["role"] == "system"
+    assert read.messages[0]["content"].startswith("Some of your previous")
+
+
+def test_a_list_that_the_incumbent_left_as_a_value_is_read_as_parts():
+    parts = [{"type": "text", "text": "q"}]
+    assert from_trajectory([{"from": "human", "value": parts}]) == [{"role": "user", "content": parts}]
+    assert from_trajectory([{"from": "human", "value": None}]) == [{"role": "user", "content": ""}]
+
+
+# ── the dialect, the tools ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("row", "style"),
+    [
+        (to_trajectory([]), "hermes"),
+        ({"conversations": to_trajectory([]), "tools": "[]", "source": "x"}, "hermes"),
+        ([gpt(text="a")], "hermes"),
+        ([gpt("f", think=""), tool(said("a", "f"))], "hermes"),
+        ({"conversations": [gpt("f", think=""), tool(said("a", "f"))], "source": "x"}, "sharegpt"),
+        ([gpt("f", think=""), tool('{"results": []}')], "sharegpt"),
+        ([gpt("f", think=""), tool("text")], "sharegpt"),
+        ([{"from": "system", "value": "You are"}, {"from": "human", "value": "q"}], "sharegpt"),
+        ([], "sharegpt"),
+    ],
+)
+def test_the_dialect_shows(row, style):
+    assert read_trajectory(row).style == style
+
+
+def test_tools_are_read_from_either_place():
+    assert read_trajectory(sharegpt_entry([], TOOLS)).tools == TOOLS
+    assert read_trajectory({"conversations": [], "tools": TOOLS}).tools == TOOLS
+    assert read_trajectory({"conversations": [], "tools": '[{"name": "f", "required": null}]'}).tools == [
+        {"type": "function", "function": {"name": "f"}}
+    ]
+    assert read_trajectory([]).tools == []
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({}, "`conversations` is a list of turns, not NoneType"),
+        ("text", "`conversations` is a list of turns, not str"),
+        ([{"from": "human"}], "turn 0 is not a dict with `from` and `value`"),
+        ([{"from": "human", "value": "q"}, {"from": "critic", "value": "x"}], "turn 1 is from 'critic'"),
+        ([{"from": "gpt", "value": 3}], "turn 0 has a int for its value"),
+        ({"conversations": [], "tools": "[oops"}, "the tools of the row are not JSON"),
+        ({"conversations": [], "tools": '{"a": 1}'}, "the tools of the row are not a list of dicts"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_refused_by_its_turn(row, message):
+    with pytest.raises(BadTrajectory) as refused:
+        from_trajectory(row)
+    assert message in str(refused.value)
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+
+
+def test_an_unknown_style_is_refused():
+    with pytest.raises(BadTrajectory, match="'alpaca'"):
+        from_trajectory([], style="alpaca")
