@@ -6,7 +6,7 @@
     >>> conversation.answer, conversation.completed
     ('Hello.', True)
 
-Tools are functions, `Tool`s, or both; nothing is subclassed. With `save_trajectories=True` each finished turn is written
+Tools are functions, `Tool`s, or both; nothing is subclassed. With `save_trajectories=True` each turn is written
 to `trajectory_samples.jsonl` or `failed_trajectories.jsonl` in the working folder; a later turn of the same
 conversation replaces what the earlier one wrote. `tests/agent/test_agent.py` proves it.
 """
@@ -19,7 +19,7 @@ import msgspec
 
 from stemma.agent.compaction import Compaction
 from stemma.agent.context import Guidance
-from stemma.agent.facts import Fact, Replied, Stopped
+from stemma.agent.facts import Fact, Stopped
 from stemma.agent.limits import Limits
 from stemma.agent.loop import Setup, converse
 from stemma.core.graph import MessageGraph
@@ -59,6 +59,11 @@ class Agent:
         self.system = system
         self.workspace = workspace or Workspace
         self.save_trajectories = save_trajectories
+
+    def offer(self, *tools: Tool) -> None:
+        """Give the agent more tools, for conversations that start from now on."""
+        known = {**self.setup.tools, **{tool.name: tool for tool in tools}}
+        self.setup = msgspec.structs.replace(self.setup, tools=known)
 
     def start(self, graph: MessageGraph | None = None) -> "Conversation":
         """A conversation of its own, from the beginning or where `graph` stands."""

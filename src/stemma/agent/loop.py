@@ -23,6 +23,7 @@ from stemma.formats.training import is_answer
 from stemma.models.errors import ContextTooLong, ModelError
 from stemma.models.protocol import Model, OnDelta, Reply
 from stemma.tools.tool import Tool
+from stemma.tools.workspace import Workspace
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.monotonic
 
 
-async def converse(graph: MessageGraph, setup: Setup, workspace: Any = None) -> AsyncIterator[Fact]:
+async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | None = None) -> AsyncIterator[Fact]:
     """Go on until there is an answer, a limit or a failure."""
     spent = Spent(setup.clock)
     async for fact in answer_open_calls(graph, setup.tools, workspace, setup.clock):

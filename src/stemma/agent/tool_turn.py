@@ -12,10 +12,11 @@ from stemma.agent.facts import Fact, ToolRan, ToolStarted
 from stemma.core.graph import MessageGraph
 from stemma.tools.running import run_tool
 from stemma.tools.tool import Tool, ToolResult
+from stemma.tools.workspace import Workspace
 
 
 async def answer_open_calls(
-    graph: MessageGraph, tools: Mapping[str, Tool], workspace: Any, clock: Callable[[], float]
+    graph: MessageGraph, tools: Mapping[str, Tool], workspace: Workspace | None, clock: Callable[[], float]
 ) -> AsyncIterator[Fact]:
     """Run the open calls and append their results; a listener that leaves cancels what still runs."""
     calls = open_calls(graph)

@@ -16,9 +16,12 @@ import msgspec
 from stemma.core.canonical import encode, plain
 from stemma.errors import BadMessage
 from stemma.tools.tool import Tool, ToolError, ToolResult
+from stemma.tools.workspace import Workspace
 
 
-async def run_tool(tools: Mapping[str, Tool], name: str, arguments: Any, workspace: Any = None) -> ToolResult:
+async def run_tool(
+    tools: Mapping[str, Tool], name: str, arguments: Any, workspace: Workspace | None = None
+) -> ToolResult:
     """What came of the call `name(arguments)`, arguments as the model wrote them."""
     tool = tools.get(name)
     if tool is None:
@@ -31,9 +34,10 @@ async def run_tool(tools: Mapping[str, Tool], name: str, arguments: Any, workspa
     if tool.takes_workspace:
         values[tool.takes_workspace] = workspace
     try:
-        return as_result(await _call(tool, values))
+        result = as_result(await _call(tool, values))
     except Exception as problem:  # noqa: BLE001  the boundary: whatever a tool raises is told to the model
-        return failed(str(problem) or type(problem).__name__)
+        result = failed(str(problem) or type(problem).__name__)
+    return msgspec.structs.replace(result, text=workspace.without_secrets(result.text)) if workspace else result
 
 
 def failed(why: str) -> ToolResult:

@@ -90,21 +90,19 @@ def as_tool(function: Callable[..., Any], *, toolset: str = "custom") -> Tool:
 def _schema(
     tool: str, offered: dict[str, inspect.Parameter], hints: dict[str, Any], notes: dict[str, str]
 ) -> dict[str, Any]:
-    properties, required = {}, []
     for name, parameter in offered.items():
         if name not in hints or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ToolError(f"{tool}: the parameter {name!r} needs a type, so that its schema can be derived")
-        properties[name] = _property(hints[name], parameter, notes.get(name))
-        if parameter.default is parameter.empty:
-            required.append(name)
-    return {"type": "object", "properties": properties, "required": required}
+    schemas, shared = msgspec.json.schema_components([hints[name] for name in offered], ref_template="#/$defs/{name}")
+    described = zip(offered.items(), schemas, strict=True)
+    properties = {name: _property(schema, parameter, notes.get(name)) for (name, parameter), schema in described}
+    required = [name for name, parameter in offered.items() if parameter.default is parameter.empty]
+    found = {"type": "object", "properties": properties, "required": required}
+    return {**found, "$defs": shared} if shared else found
 
 
-def _property(hint: Any, parameter: inspect.Parameter, note: str | None) -> dict[str, Any]:
-    (schema,), components = msgspec.json.schema_components([hint], ref_template="#/$defs/{name}")
+def _property(schema: dict[str, Any], parameter: inspect.Parameter, note: str | None) -> dict[str, Any]:
     found = dict(schema)
-    if components:
-        found["$defs"] = components
     if note:
         found["description"] = note
     if parameter.default not in (parameter.empty, None):

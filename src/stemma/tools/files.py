@@ -1,0 +1,106 @@
+"""The file tools: read, write, patch and search, all within the conversation's own folder."""
+
+import difflib
+import re
+
+from stemma.tools.rooted import read_bytes, walk, write_bytes
+from stemma.tools.tool import Tool, ToolError, as_tool
+from stemma.tools.workspace import Workspace
+
+_MOST_LINES = 2000
+_MOST_MATCHES = 200
+_LONGEST_LINE = 2000
+
+
+def read_file(path: str, here: Workspace, offset: int = 1, limit: int = _MOST_LINES) -> str:
+    """Read a text file. Lines are numbered from 1.
+
+    path: the file, relative to the workspace
+    offset: the first line to show
+    limit: how many lines to show at most
+    """
+    lines = _text(here, path).splitlines()
+    first = max(offset, 1)
+    shown = lines[first - 1 : first - 1 + max(limit, 1)]
+    numbered = [f"{n}\t{line[:_LONGEST_LINE]}" for n, line in enumerate(shown, first)]
+    rest = len(lines) - (first - 1) - len(shown)
+    if rest > 0:
+        numbered.append(f"… {rest} more lines; read on with offset={first + len(shown)}")
+    return "\n".join(numbered)
+
+
+def write_file(path: str, content: str, here: Workspace) -> str:
+    """Write a text file, replacing what was there; folders are made as needed.
+
+    path: the file, relative to the workspace
+    content: the whole new content
+    """
+    body = content.encode("utf-8", "surrogatepass")
+    write_bytes(here.root, path, body)
+    return f"wrote {len(body)} bytes to {path}"
+
+
+def patch(path: str, old: str, new: str, here: Workspace, replace_all: bool = False) -> str:
+    """Replace a piece of text in a file. The old text must stand there exactly, and once unless replace_all is true.
+
+    path: the file, relative to the workspace
+    old: the text to replace, with enough around it to be unique
+    new: the text to put in its place
+    replace_all: replace every occurrence
+    """
+    text = _text(here, path)
+    found = text.count(old) if old else 0
+    if not found:
+        raise ToolError(f"the old text does not stand in {path}{_nearest(text, old)}")
+    if found > 1 and not replace_all:
+        raise ToolError(f"the old text stands {found} times in {path}; give more of it, or set replace_all")
+    write_bytes(here.root, path, text.replace(old, new).encode("utf-8", "surrogatepass"))
+    return f"replaced {found} occurrence{'s' if found > 1 else ''} in {path}"
+
+
+def search_files(pattern: str, here: Workspace, path: str = ".", glob: str = "*") -> str:
+    """Search text files for a regular expression. Gives matching lines as path:line:text.
+
+    pattern: a regular expression
+    path: the folder to search, relative to the workspace
+    glob: only files whose name fits, such as *.py
+    """
+    try:
+        wanted = re.compile(pattern)
+    except re.error as problem:
+        raise ToolError(f"{pattern!r} is no regular expression: {problem}") from problem
+    matches = []
+    for file in walk(here.root, path):
+        if not _fits(file, glob):
+            continue
+        matches += _matches(read_bytes(here.root, file), wanted, file)
+        if len(matches) > _MOST_MATCHES:
+            return "\n".join([*matches[:_MOST_MATCHES], "… more matches; search for something narrower"])
+    return "\n".join(matches) or "no matches"
+
+
+def _fits(file: str, glob: str) -> bool:
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(file.rpartition("/")[2], glob) or fnmatchcase(file, glob)
+
+
+def _matches(content: bytes, wanted: re.Pattern[str], file: str) -> list[str]:
+    if b"\0" in content[:8192]:
+        return []
+    lines = content.decode("utf-8", "replace").splitlines()
+    return [f"{file}:{n}:{line[:_LONGEST_LINE]}" for n, line in enumerate(lines, 1) if wanted.search(line)]
+
+
+def _text(here: Workspace, path: str) -> str:
+    return read_bytes(here.root, path).decode("utf-8", "replace")
+
+
+def _nearest(text: str, old: str) -> str:
+    """The line that looks most like what was sought: a model mends its next try by it."""
+    first = next((line for line in old.splitlines() if line.strip()), "")
+    near = difflib.get_close_matches(first, text.splitlines()[:5000], n=1)
+    return f"; the nearest line is {near[0]!r}" if near else ""
+
+
+TOOLS: tuple[Tool, ...] = tuple(as_tool(f, toolset="file") for f in (read_file, write_file, patch, search_files))

@@ -1,0 +1,112 @@
+"""Files below a root, and nothing else: no path leads out, not by `..`, not by a link, not by a race.
+
+Each part of a path is opened by itself, in the folder opened before, and never through a symbolic link; what is opened
+at last must be a regular file. A file is written beside its place and moved there, so a reader sees the old one or the
+new one. `tests/tools/test_rooted.py` tries a corpus of escapes, and swaps links while files are written.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+
+from stemma.tools.sandbox import INSIDE
+from stemma.tools.tool import ToolError
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+MAX_BYTES = 64 << 20
+
+
+class PathEscapes(ToolError):
+    """A path that leads out of the workspace, or to something that is no plain file."""
+
+
+def parts_of(path: str) -> list[str]:
+    """The names on the way from the root to a file, or `PathEscapes`."""
+    if "\0" in path:
+        raise PathEscapes("a path cannot hold a NUL character")
+    pure = PurePosixPath(path)
+    if pure.is_absolute():
+        if not pure.is_relative_to(INSIDE):
+            raise PathEscapes(f"{path!r} is outside the workspace; give a path in it, such as 'notes.txt'")
+        pure = pure.relative_to(INSIDE)
+    parts = [part for part in pure.parts if part != "."]
+    if ".." in parts:
+        raise PathEscapes(f"{path!r} leaves the workspace; give a path without '..'")
+    return parts
+
+
+@contextmanager
+def folder_of(root: Path, parts: list[str], *, make: bool = False) -> Iterator[int]:
+    """The folder that `parts` leads to, open."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=folder)
+            inner = _open(part, _FOLDER, folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _open(name: str, flags: int, folder: int, mode: int = 0o644) -> int:
+    try:
+        return os.open(name, flags, mode, dir_fd=folder)
+    except FileNotFoundError:
+        raise ToolError(f"there is no {name!r} there") from None
+    except OSError as problem:  # ELOOP and ENOTDIR: a link, or a file where a folder should be
+        raise PathEscapes(
+            f"{name!r} is a link, or not a folder; paths do not go through it ({problem.strerror})"
+        ) from None
+
+
+def read_bytes(root: Path, path: str) -> bytes:
+    """The content of a file below `root`."""
+    parts = _file_parts(path)
+    with folder_of(root, parts[:-1]) as folder:
+        file = _open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, folder)
+        with os.fdopen(file, "rb") as source:
+            _check_regular(os.fstat(file), path)
+            return source.read(MAX_BYTES)
+
+
+def write_bytes(root: Path, path: str, content: bytes) -> None:
+    """Put `content` into a file below `root`, making folders on the way."""
+    parts = _file_parts(path)
+    with folder_of(root, parts[:-1], make=True) as folder:
+        with suppress(FileNotFoundError):
+            _check_regular(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), path)
+        partial = f".{token_hex(6)}.partial"
+        file = _open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, folder)
+        with os.fdopen(file, "wb") as target:
+            target.write(content)
+        os.replace(partial, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _file_parts(path: str) -> list[str]:
+    parts = parts_of(path)
+    if not parts:
+        raise PathEscapes(f"{path!r} is the workspace itself; name a file in it")
+    return parts
+
+
+def _check_regular(found: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise PathEscapes(f"{path!r} is not a plain file")
+
+
+def walk(root: Path, path: str) -> Iterator[str]:
+    """The paths of all plain files below a folder, links not followed, in order of name."""
+    prefix = PurePosixPath(*parts_of(path))
+    with folder_of(root, list(prefix.parts)) as folder:
+        for here, folders, files, inner in os.fwalk(dir_fd=folder, follow_symlinks=False):
+            folders.sort()
+            for name in sorted(files):
+                if stat.S_ISREG(os.stat(name, dir_fd=inner, follow_symlinks=False).st_mode):
+                    yield str(prefix / PurePosixPath(here).relative_to(".") / name)

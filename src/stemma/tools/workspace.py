@@ -1,0 +1,74 @@
+"""A conversation's own place: its folder, its fence, its shell, and what belongs to it alone.
+
+It is made when the conversation starts and gone when it ends; no process outlives it. Our own credentials are taken
+out of everything a tool returns before a model sees it.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from stemma.tools.sandbox import ResourceLimits, Sandbox, choose_sandbox
+
+if TYPE_CHECKING:
+    from stemma.tools.shell import Shell
+
+HIDDEN = "[credential removed]"
+
+
+class Workspace:
+    """Where the tools of one conversation work."""
+
+    def __init__(
+        self,
+        *,
+        root: Path | None = None,
+        sandbox: Sandbox | None = None,
+        limits: ResourceLimits | None = None,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        self._given_root = root
+        self._sandbox = sandbox
+        self.limits = limits or ResourceLimits()
+        self.secrets = tuple(secret for secret in secrets if secret)
+        self.root = root or Path()
+        self.state: dict[str, Any] = {}
+        """What tools remember for this conversation, such as its list of things to do."""
+        self._shell: Shell | None = None
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The fence; chosen when first needed, so that a conversation without commands needs none."""
+        if self._sandbox is None:
+            self._sandbox = choose_sandbox()
+        return self._sandbox
+
+    async def open(self) -> Self:
+        """Make the folder, unless one was given."""
+        self.root = (self._given_root or Path(tempfile.mkdtemp(prefix="stemma-"))).resolve()
+        self.root.mkdir(parents=True, exist_ok=True)
+        return self
+
+    async def close(self) -> None:
+        """End all processes, and remove the folder if it was ours."""
+        if self._shell is not None:
+            await self._shell.close()
+            self._shell = None
+        if self._given_root is None:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    async def shell(self) -> "Shell":
+        """The conversation's shell, started when first needed and again if it has ended."""
+        from stemma.tools.shell import Shell
+
+        if self._shell is None or not self._shell.alive:
+            self._shell = await Shell.start(self.sandbox, self.root, self.limits)
+        return self._shell
+
+    def without_secrets(self, text: str) -> str:
+        """`text` with our own credentials taken out."""
+        for secret in self.secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
