@@ -20,6 +20,17 @@ from stemma.errors import BadCall, BadMessage
 
 TOKEN_FIELDS = ("prompt_ids", "sampled_ids", "logprobs")
 _TYPECODES = {"prompt_ids": "i", "sampled_ids": "i", "logprobs": "f"}
+_SHAPES: dict[str, tuple[type, ...]] = {
+    "id": (str,),
+    "finish_reason": (str,),
+    "started": (float, int),
+    "seconds": (float, int),
+    "cost": (float, int),
+    "params": (dict,),
+    "usage": (dict,),
+    "extra": (dict,),
+    "tools": (list,),
+}
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,7 +66,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         if type(self.model) is not str or not self.model:
             raise BadCall(f"a call needs the name of its model; got {self.model!r}")
-        for field in ("params", "usage", "extra", "tools"):
+        for field in _SHAPES:
             force_setattr(self, field, _plain_field(field, getattr(self, field)))
         for field in TOKEN_FIELDS:
             force_setattr(self, field, _pack(field, getattr(self, field)))
@@ -80,6 +91,16 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return cls(**decode(body), **rest)
 
 
+def pack_ids(ids: Iterable[int]) -> bytes:
+    """Token ids in the form a call keeps them."""
+    return _pack("prompt_ids", ids) or b""
+
+
+def pack_logprobs(logprobs: Iterable[float]) -> bytes:
+    """Logprobs in the form a call keeps them."""
+    return _pack("logprobs", logprobs) or b""
+
+
 def unpack_ids(packed: bytes) -> "array[int]":
     """Token ids from their packed form."""
     return _unpack("i", packed)
@@ -91,11 +112,13 @@ def unpack_logprobs(packed: bytes) -> "array[float]":
 
 
 def _pack(field: str, values: Iterable[Any] | None) -> bytes | None:
+    if isinstance(values, bytes) and len(values) % 4:
+        raise BadCall(f"{field} is packed in {len(values)} bytes, which is no whole number of four-byte values")
     if values is None or isinstance(values, bytes):
         return values
     try:
         packed = array(_TYPECODES[field], values)
-    except (TypeError, OverflowError) as problem:
+    except (TypeError, ValueError, OverflowError) as problem:
         raise BadCall(
             f"{field} holds something that is no {'token id' if 'ids' in field else 'number'}: {problem}"
         ) from problem
@@ -113,7 +136,14 @@ def _unpack(typecode: str, packed: bytes) -> "array[Any]":
 
 
 def _plain_field(field: str, value: Any) -> Any:
+    if value is None:
+        return {} if dict in _SHAPES[field] else None
     try:
-        return plain(value, f"call.{field}")
+        made = plain(value, f"call.{field}")
     except BadMessage as problem:
         raise BadCall(str(problem)) from problem
+    if type(made) not in _SHAPES[field]:
+        raise BadCall(f"call.{field} is a {_SHAPES[field][0].__name__}; got {value!r:.80}")
+    if field == "tools" and not all(type(tool) is dict for tool in made):
+        raise BadCall(f"call.tools is a list of dicts, one for each tool; got {value!r:.80}")
+    return made
