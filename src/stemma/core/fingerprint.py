@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from stemma.core.editing import Recorded
 from stemma.core.history import Kept
 from stemma.core.ids import ROOT, Id, chain, digest
+from stemma.errors import BadLink
 
 if TYPE_CHECKING:
     from stemma.core.graph import MessageGraph
@@ -79,14 +80,18 @@ def combine(
 
 
 def children_first(graph: "MessageGraph") -> "list[MessageGraph]":
-    """Every graph below `graph`, each after all that it contains; links are acyclic."""
+    """Every graph below `graph`, each after all that it contains; `BadLink` if one contains itself."""
     done: dict[int, MessageGraph] = {}
+    entered: set[int] = set()
     waiting = [graph]
     while waiting:
         top = waiting[-1]
         missing = [child for _, child in top.links() if id(child) not in done]
-        if missing:
-            waiting += missing
-        else:
+        if not missing:
             done.setdefault(id(waiting.pop()), top)
+        elif id(top) in entered:  # all it contains was gone through, and something is still not done: it leads back here
+            raise BadLink("a conversation contains itself, directly or through its subagents")
+        else:
+            entered.add(id(top))
+            waiting += missing
     return list(done.values())
