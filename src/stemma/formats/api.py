@@ -181,7 +181,7 @@ def text_of(content: Any) -> str:
         return "\n".join(_part_text(part) for part in content if not _is_thinking(part))
     if isinstance(content, Mapping) and content.get("_multimodal") is True and isinstance(content.get("content"), list):
         return _multimodal_text(content)
-    return json.dumps(content, ensure_ascii=False)
+    return json.dumps(content, ensure_ascii=False, default=str)
 
 
 def _part_text(part: Any) -> str:
@@ -193,7 +193,7 @@ def _part_text(part: Any) -> str:
         for key in ("text", "refusal"):
             if isinstance(part.get(key), str):
                 return str(part[key])
-    return json.dumps(part, ensure_ascii=False)
+    return json.dumps(part, ensure_ascii=False, default=str)
 
 
 def _multimodal_text(content: Mapping[str, Any]) -> str:

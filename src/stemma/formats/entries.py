@@ -113,7 +113,7 @@ def batch_entry(
     return {
         "prompt_index": prompt_index,
         "conversations": list(conversations),
-        "metadata": _shaped(metadata, columns),
+        "metadata": shaped_metadata(metadata, columns),
         "completed": completed,
         "partial": partial,
         "api_calls": api_calls,
@@ -133,7 +133,8 @@ def _by_known_tool(used: Mapping[str, ToolUse], known: Iterable[str]) -> dict[st
     return uses
 
 
-def _shaped(metadata: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
+def shaped_metadata(metadata: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
+    """Metadata as it stands in a row; `entry_metadata` reads it back."""
     shaped: dict[str, Any] = {}
     for name, kind in columns.plain.items():
         if _plain_kind(name, metadata.get(name)) is not kind:

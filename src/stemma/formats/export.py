@@ -8,29 +8,39 @@ not, with one example of each; the report says so on screen and in `report.json`
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 import msgspec
 
-from stemma.errors import BadRecord, NotWritten
+from stemma.errors import BadMessage, BadRecord, BadTrajectory, NotWritten
 from stemma.formats.hermes import to_trajectory
 from stemma.formats.jsonl import to_line
-from stemma.formats.markers import find_markers
+from stemma.formats.markers import Finding, find_markers
 from stemma.formats.training import LeftOut, TrainingRow
+
+
+def hermes_markers(row: TrainingRow) -> list[Finding]:
+    """Those of a row written as Hermes text, where JSON bodies are sealed."""
+    return find_markers(to_trajectory(row.messages, row.tools))
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
     """What a trainer wants: how a row looks, and what lies beside the data."""
 
     name: str
-    convert: Callable[[TrainingRow], dict[str, Any]]
-    """The row as that trainer loads it, or `LeftOut`."""
+    convert: Callable[[TrainingRow], dict[str, Any] | list[dict[str, Any]]]
+    """The row as that trainer loads it (several, if it must be split), or `LeftOut`."""
     sidecars: Callable[[str], dict[str, str]] = lambda data_file: {}
     """Files to write beside the data, by name, given the data file's name."""
     suffix: str = ".jsonl"
     needs_unicode: bool = True
     """Whether its reader refuses lone surrogates (Arrow does), so that such a row must stay out."""
+    open_sink: "Callable[[IO[bytes]], Sink] | None" = None
+    """How rows are written, if not one JSON object a line."""
+    markers: Callable[[TrainingRow], list[Finding]] = hermes_markers
+    """The control markers that stand where that trainer would take them for structure."""
 
 
 class Sink(Protocol):
@@ -89,7 +99,7 @@ def export(
     policies = _policies(preset, allow_markers)
     data.parent.mkdir(parents=True, exist_ok=True)
     with Whole(data) as file:
-        sink = (open_sink or Lines)(file)
+        sink = (open_sink or preset.open_sink or Lines)(file)
         for row in rows:
             _export_row(row, preset, policies, sink, report, count_tokens)
         sink.close()
@@ -116,10 +126,11 @@ def _export_row(
     except LeftOut as why:
         report.leave_out(row.id if isinstance(row, TrainingRow) else str(row), why)
         return
-    sink.write(converted)
-    report.written += 1
+    for one in [converted] if isinstance(converted, dict) else converted:
+        sink.write(one)
+        report.written += 1
+        report.sample = report.sample or one
     report.trained_messages += len(row.trained)
-    report.sample = report.sample or converted
     if count_tokens is not None and report.tokens is not None:
         report.tokens += count_tokens(texts_of(row))
 
@@ -129,7 +140,7 @@ def _policies(preset: Preset, allow_markers: bool) -> list[Policy]:
     if preset.needs_unicode:
         checks.append(_is_unicode)
     if not allow_markers:
-        checks.append(_no_markers)
+        checks.append(partial(_no_markers, preset.markers))
     return checks
 
 
@@ -145,8 +156,11 @@ def _is_unicode(row: TrainingRow) -> None:
         raise LeftOut("lone surrogate", f"Arrow refuses it: {problem}") from problem
 
 
-def _no_markers(row: TrainingRow) -> None:
-    found = find_markers(to_trajectory(row.messages, row.tools))
+def _no_markers(markers: Callable[[TrainingRow], list[Finding]], row: TrainingRow) -> None:
+    try:
+        found = markers(row)
+    except (BadMessage, BadTrajectory) as problem:  # no format has a turn for it
+        raise LeftOut("unknown role", str(problem)) from problem
     if found:
         raise LeftOut("control marker", found[0].reason)
 

@@ -32,13 +32,19 @@ from stemma.formats.api import join_reasoning, structured_reasoning, text_of
 from stemma.formats.markers import PROMPT_HEAD, PROMPT_TAIL, seal
 
 Turn = dict[str, str]
-_Call = tuple[Any, str, Any]
-"""A tool call: its id if it has one, the name, the arguments as they came."""
+_Call = tuple[Any, str, str]
+"""A tool call: its id if it has one, the name, and how it is written."""
 
+STYLES = ("hermes", "sharegpt")
 UNKNOWN = "unknown"
 """The name of a tool that nothing tells."""
+_SCRATCHPAD = "<REASONING_SCRATCHPAD>"
+
+_LEFT_OUT = ("system", "developer", "tool")
+"""Roles that have no turn of their own in the Hermes dialect; a tool's is part of the turn of its call."""
 
 _log = logging.getLogger(__name__)
+
 
 def _refuse(number: str) -> NoReturn:
     raise ValueError(f"{number} is left to Python's json")
@@ -66,7 +72,7 @@ def to_trajectory(
         return [{"from": "system", "value": system_prompt(tools)}, *_hermes_turns(dicts)]
     if style == "sharegpt":
         return [_sharegpt_turn(message, at) for at, message in enumerate(dicts)]
-    raise BadTrajectory(f"there is no style {style!r}; take 'hermes' or 'sharegpt'")
+    raise BadTrajectory(f"there is no style {style!r}; take one of {', '.join(STYLES)}")
 
 
 def sharegpt_entry(
@@ -80,15 +86,15 @@ def sharegpt_entry(
 def system_prompt(tools: Sequence[Mapping[str, Any]] | None) -> str:
     """The Hermes function-calling prompt for the tools offered, with `"required": null` as its canon has it."""
     try:
-        return _prompt_of(msgspec.json.encode(tools or ()))
-    except (ValueError, TypeError, OverflowError):  # what msgspec cannot write, such as a lone surrogate
+        return _prompt_of(msgspec.msgpack.encode(tools or ()))
+    except (UnicodeEncodeError, TypeError, OverflowError):  # what msgspec cannot write, such as a lone surrogate
         return _prompt(list(tools or ()))
 
 
 @lru_cache(maxsize=64)
 def _prompt_of(tools: bytes) -> str:
     """The prompt, remembered: a run offers the same few sets of tools to all its conversations."""
-    return _prompt(msgspec.json.decode(tools))
+    return _prompt(msgspec.msgpack.decode(tools))
 
 
 def _prompt(tools: list[Mapping[str, Any]]) -> str:
@@ -113,9 +119,9 @@ def _json_of_tools(tools: list[Any]) -> str:
 
 def convert_scratchpad_to_think(text: str) -> str:
     """`<REASONING_SCRATCHPAD>` tags as `<think>` tags; a lone closing tag is left alone."""
-    if "<REASONING_SCRATCHPAD>" not in text:
+    if _SCRATCHPAD not in text:
         return text
-    return text.replace("<REASONING_SCRATCHPAD>", "<think>").replace("</REASONING_SCRATCHPAD>", "</think>")
+    return text.replace(_SCRATCHPAD, "<think>").replace("</REASONING_SCRATCHPAD>", "</think>")
 
 
 def _hermes_turns(messages: list[dict[str, Any]]) -> list[Turn]:
@@ -140,10 +146,6 @@ def _hermes_turns(messages: list[dict[str, Any]]) -> list[Turn]:
     return turns
 
 
-_LEFT_OUT = ("system", "developer", "tool")
-"""Roles that have no turn of their own in the Hermes dialect; a tool's is part of the turn of its call."""
-
-
 def _sharegpt_turn(message: dict[str, Any], at: int) -> Turn:
     role = message.get("role")
     if role == "assistant":
@@ -163,95 +165,107 @@ def _no_turn_for(role: Any, at: int) -> BadMessage:
 
 
 def _gpt_turn(message: dict[str, Any], calls: list[_Call], empty_think: str) -> Turn:
-    reasoning = _reasoning(message)
-    text = f"<think>\n{reasoning}\n</think>\n" if reasoning else ""
-    content = message.get("content")
-    if content:
-        content = convert_scratchpad_to_think(text_of(content))
+    text = _think_block(message)
+    if content := message.get("content"):
+        if type(content) is not str:
+            content = text_of(content)
+        if _SCRATCHPAD in content:
+            content = convert_scratchpad_to_think(content)
         if not calls:
             text += content
         elif content and not content.isspace():
-            text += content + "\n"
+            text = f"{text}{content}\n"
     # Asked before the calls are added: what the arguments say is no thought.
     if "<think>" not in text:
         text = empty_think + text
     if not calls:
         return {"from": "gpt", "value": text.strip()}
-    return {"from": "gpt", "value": text + "\n".join([_tool_call(call) for call in calls])}
+    return {"from": "gpt", "value": text + "\n".join([written for _, _, written in calls])}
 
 
-def _reasoning(message: dict[str, Any]) -> str:
+def _think_block(message: dict[str, Any]) -> str:
     reasoning = message.get("reasoning")
-    if reasoning and isinstance(reasoning, str) and not reasoning.isspace():
-        return reasoning
-    if "reasoning_content" in message or "reasoning_details" in message or isinstance(message.get("content"), list):
-        return join_reasoning(structured_reasoning(message))
-    return ""
+    if not (reasoning and isinstance(reasoning, str) and not reasoning.isspace()):
+        if not _may_reason_elsewhere(message):
+            return ""
+        reasoning = join_reasoning(structured_reasoning(message))
+    return f"<think>\n{reasoning}\n</think>\n" if reasoning else ""
+
+
+def _may_reason_elsewhere(message: dict[str, Any]) -> bool:
+    return "reasoning_content" in message or "reasoning_details" in message or type(message.get("content")) is list
 
 
 def _calls(message: dict[str, Any]) -> list[_Call]:
     """The calls of a message; what is no call at all (some providers send null) is skipped."""
-    calls = message.get("tool_calls")
-    return [_call(call) for call in calls if call and not isinstance(call, str)] if calls else []
+    found: list[_Call] = []
+    for call in message.get("tool_calls") or ():
+        if type(call) is not dict:
+            if not call or isinstance(call, str):
+                continue
+            call = plain(call, "tool call")  # as an SDK hands it out
+        function = call.get("function")
+        if type(function) is not dict:
+            function = {}
+        name, call_id = function.get("name"), call.get("id")
+        if type(name) is not str:
+            name = UNKNOWN
+        found.append((call_id, name, _tool_call(call_id, name, function.get("arguments", ""))))
+    return found
 
 
-def _call(call: Any) -> _Call:
-    if type(call) is not dict:  # as an SDK hands it out
-        call = plain(call, "tool call")
-    function = call.get("function")
-    if type(function) is not dict:
-        function = {}
-    name = function.get("name")
-    return call.get("id"), name if isinstance(name, str) else UNKNOWN, function.get("arguments", "")
-
-
-def _tool_call(call: _Call) -> str:
-    _, name, arguments = call
-    written = _rewritten(arguments or "{}") if isinstance(arguments, str) else _written(arguments)
+def _tool_call(call_id: Any, name: str, arguments: Any) -> str:
+    written = _rewritten(arguments or "{}") if type(arguments) is str else _written(arguments)
     if written is None:
-        _log.warning("the arguments of call %r (%s) are not JSON; {} is written for %.200r", *call)
+        _log.warning("the arguments of call %r (%s) are not JSON; {} is written for %.200r", call_id, name, arguments)
         written = "{}"
-    body = f'{{"name": {_quoted(name)}, "arguments": {written}}}'
-    return f"<tool_call>\n{seal(body)}\n</tool_call>"
+    return f'<tool_call>\n{{"name": {_sealed_name(name)}, "arguments": {seal(written)}}}\n</tool_call>'
+
+
+@lru_cache(maxsize=1024)
+def _sealed_name(name: str) -> str:
+    return seal(_quoted(name))
 
 
 def _tool_turn(results: list[dict[str, Any]], calls: list[_Call]) -> Turn:
-    names = _names_of_results(results, calls)
-    return {"from": "tool", "value": "\n".join(map(_tool_response, results, names))}
+    if len(results) == 1 == len(calls) and results[0].get("tool_call_id") == calls[0][0]:
+        return {"from": "tool", "value": _tool_response(results[0], calls[0][1])}
+    responses = map(_tool_response, results, _names_of_results(results, calls))
+    return {"from": "tool", "value": "\n".join(responses)}
 
 
 def _names_of_results(results: list[dict[str, Any]], calls: list[_Call]) -> list[str]:
-    ids = [result.get("tool_call_id") for result in results]
-    if ids == [call[0] for call in calls]:
-        return [call[1] for call in calls]
     by_id = {call_id: name for call_id, name, _ in reversed(calls) if call_id and isinstance(call_id, str)}
     names = []
-    for at, result_id in enumerate(ids):
-        call_id, name = calls[at][:2] if at < len(calls) else (None, UNKNOWN)
-        # Opposite first: where a provider repeats an id, position tells the calls apart.
+    for at, result in enumerate(results):
+        call_id, name, _ = calls[at] if at < len(calls) else (None, UNKNOWN, None)
+        result_id = result.get("tool_call_id")
+        # Position first: where a provider repeats an id, it alone tells the calls apart.
         if result_id and isinstance(result_id, str) and result_id != call_id:
-            name = by_id.get(result_id, UNKNOWN if call_id else name)
+            name = by_id.setdefault(result_id, UNKNOWN if call_id else name)
         names.append(name)
     return names
 
 
 def _tool_response(result: dict[str, Any], name: str) -> str:
-    call_id = result.get("tool_call_id", "")
-    written_id = _quoted(call_id) if isinstance(call_id, str) else _written(call_id)
-    content = _result(result.get("content"))
-    body = f'{{"tool_call_id": {written_id}, "name": {_quoted(name)}, "content": {content}}}'
-    return f"<tool_response>\n{seal(body)}\n</tool_response>"
+    call_id, content = result.get("tool_call_id", ""), result.get("content")
+    written_id = _quoted(call_id) if type(call_id) is str else _written(call_id) or "null"
+    written = _text_result(content) if type(content) is str else _other_result(content)
+    body = seal(f'"tool_call_id": {written_id}, "name": {_sealed_name(name)}, "content": {written}')
+    return f"<tool_response>\n{{{body}}}\n</tool_response>"
 
 
-def _result(content: Any) -> str:
+def _text_result(content: str) -> str:
     """A result as JSON: parsed where it looks like an object or a list and is one, else the text it is."""
-    if isinstance(content, list) or (isinstance(content, dict) and "_multimodal" in content):
-        content = text_of(content)
-    if not isinstance(content, str):
-        return _written(content) or _quoted(str(content))
     if content.lstrip()[:1] in ("{", "["):
         return _rewritten(content) or _quoted(content)
     return _quoted(content)
+
+
+def _other_result(content: Any) -> str:
+    if isinstance(content, list | str) or (isinstance(content, dict) and "_multimodal" in content):
+        return _text_result(text_of(content))
+    return _written(content) or _quoted(text_of(content))
 
 
 def _quoted(text: str) -> str:

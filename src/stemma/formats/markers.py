@@ -17,11 +17,8 @@ Not covered: tokens of other model families, and text that persuades a model wit
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-TOOL_CALL = ("<tool_call>\n", "\n</tool_call>")
-TOOL_RESPONSE = ("<tool_response>\n", "\n</tool_response>")
 
 PROMPT_HEAD = (
     "You are a function calling AI model. You are provided with function signatures within <tools> </tools> XML "
@@ -49,13 +46,14 @@ _ANGLED = re.compile(
     r"|｜[^\s<>｜\"\\]{1,64}｜>"
     r"|</?SYS>>)"
 )
-_BRACKETED = re.compile(
-    r"\[(?:/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK)\])"
-)
+_BRACKETED = re.compile(r"\[(?:/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK)\])")
 _OWN = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
 _SEALED = re.compile(r"(?<!\\)(?:\\\\)*\\u00(?:3c|5b)")
 
-_body_at = json.JSONDecoder().raw_decode
+_CALL_BODY = re.compile(r"<tool_call>\n(.*)\n</tool_call>")
+_OPENING = re.compile(r"<tool_response>\s*")
+_CLOSING = re.compile(r"\s*</tool_response>\s*")
+_value_at = json.JSONDecoder().raw_decode
 
 
 class Finding(NamedTuple):
@@ -88,11 +86,6 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\u{ord(marker[0]):04x}{marker[1:]}"
 
 
-def count_sealed(conversations: Iterable[Mapping[str, Any]]) -> int:
-    """How many markers `seal` has taken out of a trajectory; a writer of ours writes that escape for nothing else."""
-    return sum(len(_SEALED.findall(turn["value"])) for turn in conversations if "\\u00" in turn["value"])
-
-
 def markers_in(text: str) -> list[str]:
     """The control markers in `text`, one that is there twice twice."""
     return [*_ANGLED.findall(text), *_BRACKETED.findall(text)]
@@ -105,7 +98,7 @@ def is_generated(prompt: object) -> bool:
 
 def find_markers(conversations: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Each marker that stands where it would be taken for structure, in a trajectory as `to_trajectory` writes it."""
-    hermes = bool(conversations) and is_generated(conversations[0]["value"])
+    hermes = _is_hermes(conversations)
     return [
         Finding(at, turn["from"], marker)
         for at, turn in enumerate(conversations)
@@ -113,6 +106,23 @@ def find_markers(conversations: Sequence[Mapping[str, Any]]) -> list[Finding]:
         for marker in markers_in(text)
         if not (turn["from"] == "gpt" and marker in _OWN)
     ]
+
+
+def count_sealed(conversations: Sequence[Mapping[str, Any]]) -> int:
+    """How many markers are sealed in a trajectory as `to_trajectory` writes it, where nothing else is escaped so."""
+    hermes = _is_hermes(conversations)
+    bodies = (body for turn in conversations for body in _json_bodies(turn["from"], turn["value"], hermes))
+    return sum(len(_SEALED.findall(body)) for body in bodies)
+
+
+def _json_bodies(speaker: str, value: Any, hermes: bool) -> list[str]:
+    if speaker == "gpt":
+        return _CALL_BODY.findall(value)
+    return [value] if hermes and speaker in ("system", "tool") else []
+
+
+def _is_hermes(conversations: Sequence[Mapping[str, Any]]) -> bool:
+    return bool(conversations) and is_generated(conversations[0]["value"])
 
 
 def _foreign_text(speaker: str, value: Any, hermes: bool) -> list[str]:
@@ -124,25 +134,23 @@ def _foreign_text(speaker: str, value: Any, hermes: bool) -> list[str]:
         return [tools, more]
     if speaker != "tool":
         return [value]
-    bodies = json_bodies(value) if hermes else None
-    return [value.removeprefix(TOOL_RESPONSE[0]).removesuffix(TOOL_RESPONSE[1])] if bodies is None else bodies
+    responses = json_responses(value) if hermes else None
+    if responses is None:
+        return [value.removeprefix("<tool_response>\n").removesuffix("\n</tool_response>")]
+    return [text for text, _ in responses]
 
 
-def json_bodies(value: str) -> list[str] | None:
-    """The JSON texts of a turn made of `<tool_response>` envelopes only, or None where it is anything else."""
-    opening, closing = TOOL_RESPONSE
-    bodies, at = [], 0
-    while value.startswith(opening, at):
-        start = at + len(opening)
+def json_responses(value: str) -> list[tuple[str, Any]] | None:
+    """The JSON texts, each with what it says, of a turn of `<tool_response>` blocks; None if it is anything else."""
+    found, at = [], 0
+    while opening := _OPENING.match(value, at):
         try:
-            _, end = _body_at(value, start)
+            content, end = _value_at(value, opening.end())
         except (ValueError, RecursionError):
             return None
-        if not value.startswith(closing, end):
+        closing = _CLOSING.match(value, end)
+        if closing is None:
             return None
-        bodies.append(value[start:end])
-        at = end + len(closing)
-        if at == len(value):
-            return bodies
-        at += 1 if value[at] == "\n" else 0
-    return None
+        found.append((value[opening.end() : end], content))
+        at = closing.end()
+    return found if found and at == len(value) else None

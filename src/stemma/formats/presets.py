@@ -1,0 +1,31 @@
+"""The presets by name, each imported when it is asked for."""
+
+from importlib import import_module
+
+from stemma.errors import NotFound
+from stemma.formats.export import Preset
+
+_HOMES = {
+    "hermes": ("stemma.formats.trajectory_presets", "HERMES"),
+    "sharegpt": ("stemma.formats.trajectory_presets", "SHAREGPT"),
+    "openai": ("stemma.formats.openai", "OPENAI"),
+    "trl": ("stemma.formats.trl", "TRL"),
+    "trl-turns": ("stemma.formats.trl", "TRL_TURNS"),
+    "axolotl": ("stemma.formats.axolotl", "AXOLOTL"),
+    "axolotl-turns": ("stemma.formats.axolotl", "AXOLOTL_TURNS"),
+    "llamafactory": ("stemma.formats.llamafactory", "LLAMAFACTORY"),
+    "llamafactory-turns": ("stemma.formats.llamafactory", "LLAMAFACTORY_TURNS"),
+    "unsloth": ("stemma.formats.unsloth", "UNSLOTH"),
+    "parquet": ("stemma.formats.parquet", "PARQUET"),
+}
+
+NAMES = tuple(_HOMES)
+
+
+def preset(name: str) -> Preset:
+    """The preset for a trainer, or `NotFound` listing them."""
+    if name not in _HOMES:
+        raise NotFound(f"there is no preset {name!r}; choose one of {', '.join(NAMES)}")
+    module, attribute = _HOMES[name]
+    found: Preset = getattr(import_module(module), attribute)
+    return found
