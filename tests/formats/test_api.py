@@ -4,11 +4,10 @@ import copy
 import time
 
 import pytest
-from hostile import messages, texts
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict
 
+from hostile import messages, texts
 from stemma.errors import BadMessage
 from stemma.formats.api import normalise_reply, text_of
 
@@ -120,14 +119,19 @@ def test_arguments_stay_the_string_that_was_received(arguments):
     assert normalise_reply(reply("<think>r</think>", tool_calls=calls))["tool_calls"] == calls
 
 
-def test_an_sdks_object_is_read_like_a_dict():
-    class Reply(BaseModel):
-        model_config = ConfigDict(extra="allow")
-        role: str
-        content: str | None
+class Reply:
+    """What an SDK hands out: an object with pydantic's `model_dump`."""
 
-    received = Reply.model_validate({"role": "assistant", "content": "4", "reasoning_content": "2+2"})
-    assert normalise_reply(received) == WANTED
+    def __init__(self, **fields):
+        self.fields = fields
+
+    def model_dump(self, *, mode, exclude_unset):
+        assert (mode, exclude_unset) == ("json", True)
+        return self.fields
+
+
+def test_an_sdks_object_is_read_like_a_dict():
+    assert normalise_reply(Reply(role="assistant", content="4", reasoning_content="2+2")) == WANTED
 
 
 @pytest.mark.parametrize("wrong", ["text", 3, ["a"]])
@@ -136,7 +140,16 @@ def test_what_is_no_message_is_refused(wrong):
         normalise_reply(wrong)
 
 
-TAGS = ["<think>", "</think>", "<thought>", "</thought>", "`", "\n", "<REASONING_SCRATCHPAD>", "</Reasoning_Scratchpad>"]
+TAGS = [
+    "<think>",
+    "</think>",
+    "<thought>",
+    "</thought>",
+    "`",
+    "\n",
+    "<REASONING_SCRATCHPAD>",
+    "</Reasoning_Scratchpad>",
+]
 TAGGED = st.lists(st.sampled_from(TAGS) | texts(2), max_size=8).map("".join)
 
 
@@ -161,7 +174,12 @@ def test_no_letter_of_a_reply_is_lost(content):
 
 def test_a_text_of_nothing_but_tags_is_read_in_linear_time():
     start = time.process_time()
-    for hostile in ("<think>" * 100_000, "x<think>" * 100_000, "</think>" * 100_000, "<think>" * 100_000 + "</thought>"):
+    for hostile in (
+        "<think>" * 50_000,
+        "x<think>" * 50_000,
+        "</think>" * 50_000,
+        "<think>" * 50_000 + "</thought>",
+    ):
         normalise_reply(reply(hostile))
     assert time.process_time() - start < 5
 

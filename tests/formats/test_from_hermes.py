@@ -4,20 +4,39 @@ import json
 import pickle
 
 import pytest
-from hostile import json_values, messages, texts
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from hostile import json_values, messages, texts
 from stemma.errors import BadTrajectory
 from stemma.formats.from_hermes import from_trajectory, read_trajectory
-from stemma.formats.hermes import sharegpt_entry, system_prompt, to_trajectory
+from stemma.formats.hermes import sharegpt_entry, to_trajectory
 
 TOOLS = [{"type": "function", "function": {"name": "f", "description": "<tools>", "parameters": {"type": "object"}}}]
 
 MARKERS = [
-    "<think>", "</think>", "<think>\n", "\n</think>\n", "<think>\n</think>\n", "<tool_call>", "</tool_call>", "<tool_response>",
-    "</tool_response>", "<REASONING_SCRATCHPAD>", "</REASONING_SCRATCHPAD>", "<|im_end|>", "\n", " ", "{", "[", "x",
-]  # fmt: skip
+    *[
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_response>",
+        "</tool_response>",
+        "<|im_end|>",
+        "{",
+        "[",
+        "x",
+    ],
+    *(
+        "<REASONING_SCRATCHPAD>",
+        "</REASONING_SCRATCHPAD>",
+        "<think>\n",
+        "\n</think>\n",
+        "<think>\n</think>\n",
+        "\n",
+        " ",
+    ),
+]
 ANY_TEXT = st.lists(st.sampled_from(MARKERS) | texts(2), max_size=6).map("".join)
 """What users and tools say: every marker, every character."""
 
@@ -48,26 +67,31 @@ RESULTS = st.one_of(
 )
 
 
+CALLS = st.lists(st.tuples(texts(2), json_values(3)), max_size=3)
+PREFIXES = st.sampled_from(["call", "<think>", "\ud800"])
+YES_OR_NO = st.booleans()
+
+
 @st.composite
 def conversations(draw, style):
     """Messages of which the format carries everything."""
     said, number = [], 0
-    if style == "sharegpt" and draw(st.booleans()):
-        said.append({"role": "system", "content": draw(ANY_TEXT.filter(lambda text: text != system_prompt(None)))})
-    for _ in range(draw(st.integers(0, 4))):
-        if draw(st.booleans()):
+    if style == "sharegpt" and draw(YES_OR_NO):
+        said.append({"role": "system", "content": draw(ANY_TEXT)})
+    for _ in range(draw(st.integers(0, 3))):
+        if draw(YES_OR_NO):
             said.append({"role": "user", "content": draw(ANY_TEXT)})
         reply = {"role": "assistant", "content": draw(OWN_TEXT)}
-        if draw(st.booleans()):
+        if draw(YES_OR_NO):
             reply["reasoning"] = draw(NOT_BLANK)
         said.append(reply)
-        calls = draw(st.lists(st.tuples(texts(2), json_values(4)), max_size=3))
+        calls = draw(CALLS)
         if not calls:
             reply["content"] = reply["content"].strip() if style == "sharegpt" else reply["content"].rstrip()
             continue
         reply["content"] = reply["content"] if reply["content"].strip() else None
         numbers = range(number, number := number + len(calls))
-        prefix = "call" if style == "sharegpt" else draw(st.sampled_from(["call", "<think>", "\ud800"]))
+        prefix = "call" if style == "sharegpt" else draw(PREFIXES)
         ids = [f"{prefix}_{one}" for one in numbers]
         reply["tool_calls"] = [
             {"id": call_id, "type": "function", "function": {"name": name, "arguments": as_json(arguments)}}
@@ -90,31 +114,51 @@ def test_a_sharegpt_trajectory_is_read_back_as_the_messages_it_was_made_of(said)
     assert from_trajectory(to_trajectory(said, style="sharegpt"), style="sharegpt") == said
 
 
+CONTENTS = st.one_of(
+    st.none(),
+    st.just("[]"),
+    ANY_TEXT.map(
+        lambda text: text.rstrip() if "</think>" in text else text
+    ),  # blank space after a thought is not carried
+)
+
+
 def hostile(message):
     """A message of any role whose texts are full of markers."""
     return st.builds(
         lambda message, content, reasoning: message | {"content": content, "reasoning": reasoning},
         message,
-        ANY_TEXT | st.none() | st.just("[]"),
+        CONTENTS,
         OWN_TEXT | st.none(),
     )
+
+
+IDS = st.sampled_from(["a", "b", "", None, 3])
+NAMES = st.sampled_from(["f", "g", "unknown"])
 
 
 @st.composite
 def mixed_ids(draw):
     """Calls and results whose ids are missing, repeated or unheard of."""
-    ids = st.sampled_from(["a", "b", "", None, 3])
-    calls = [
-        {"id": draw(ids), "function": {"name": draw(st.sampled_from(["f", "g", "unknown"])), "arguments": "{}"}}
-        for _ in range(draw(st.integers(1, 3)))
-    ]
-    results = [{"role": "tool", "tool_call_id": draw(ids), "content": "r"} for _ in range(draw(st.integers(0, 4)))]
+    function = st.fixed_dictionaries({"name": NAMES, "arguments": st.just("{}")})
+    calls = draw(st.lists(st.fixed_dictionaries({"id": IDS, "function": function}), min_size=1, max_size=4))
+    if draw(YES_OR_NO):  # in order, whatever the ids
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "r"} for call in calls]
+    else:
+        results = draw(st.lists(st.builds(lambda one: {"role": "tool", "tool_call_id": one, "content": "r"}, IDS)))
+        assume(no_shared_ids(calls))
     return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
 
 
-ANYTHING = st.lists(hostile(messages()).map(lambda message: [message]) | mixed_ids(), max_size=4).map(
-    lambda groups: [message for group in groups for message in group]
-)
+def no_shared_ids(calls):
+    known = [call["id"] for call in calls or () if call["id"]]
+    return len(known) == len(set(known))
+
+
+ANYTHING = st.lists(
+    hostile(messages().filter(lambda one: no_shared_ids(one.get("tool_calls")))).map(lambda one: [one]) | mixed_ids(),
+    max_size=4,
+).map(lambda groups: [message for group in groups for message in group])
 
 
 @pytest.mark.parametrize("style", ["hermes", "sharegpt"])
@@ -171,13 +215,20 @@ def test_calls_get_the_ids_of_the_results_with_their_names():
     assert result_ids(read) == ["x", "y", "z"]
 
 
+def test_an_id_that_a_provider_repeats_goes_to_the_calls_opposite_its_results():
+    read = from_trajectory([gpt("g", "f", "f"), tool(said("x", "g"), said("x", "f"), said("x", "f"))])
+    assert call_ids(read) == ["x", "x", "x"]
+
+
 def test_calls_without_results_get_ids_that_nobody_else_has():
     read = from_trajectory([gpt("f", "g"), tool(said("call_0", "g")), gpt("f"), gpt("f"), tool(said("call_2", "f"))])
     assert call_ids(read) == ["call_1", "call_0", "call_3", "call_2"]
 
 
 def test_in_the_older_dialect_results_belong_to_calls_in_order():
-    read = from_trajectory([gpt("f", "g", think=""), tool("one"), tool("two"), tool("three"), gpt("h", think=""), tool("4")])
+    read = from_trajectory(
+        [gpt("f", "g", think=""), tool("one"), tool("two"), tool("three"), gpt("h", think=""), tool("4")]
+    )
     assert call_ids(read) == ["call_0", "call_1", "call_2"]
     assert result_ids(read) == ["call_0", "call_1", None, "call_2"]
     assert [message["content"] for message in read if message["role"] == "tool"] == ["one", "two", "three", "4"]
@@ -204,7 +255,9 @@ def test_think_blocks_may_be_missing_or_several():
 
 
 def test_calls_are_found_anywhere_and_however_they_are_spaced():
-    value = 'A <tool_call>{"arguments":{"x":1.0},"name":"f"}</tool_call>\nB\n<tool_call>\n\n{"name":"g"}\n\n</tool_call>\n'
+    value = (
+        'A <tool_call>{"arguments":{"x":1.0},"name":"f"}</tool_call>\nB\n<tool_call>\n\n{"name":"g"}\n\n</tool_call>\n'
+    )
     [read] = from_trajectory([{"from": "assistant", "value": value}])
     assert [call["function"] for call in read["tool_calls"]] == [
         {"name": "f", "arguments": '{"x": 1.0}'},

@@ -6,11 +6,10 @@ import logging
 import math
 
 import pytest
-from hostile import json_values, messages, raw_arguments, texts
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
+from hostile import json_values, messages, raw_arguments, texts
 from stemma.core.message import Message
 from stemma.errors import BadMessage, BadTrajectory
 from stemma.formats.hermes import convert_scratchpad_to_think, sharegpt_entry, system_prompt, to_trajectory
@@ -127,7 +126,8 @@ def test_arguments_are_written_as_python_writes_json(arguments, written, caplog)
 
 
 @pytest.mark.parametrize(
-    "broken", ['{"x":', "{'a': 1}", '{"a": NaN}', '{"a": 1e999}', "[" * 100_000, "1" * 5000, {"a": math.nan}, {"a": {1}}]
+    "broken",
+    ['{"x":', "{'a': 1}", '{"a": NaN}', '{"a": 1e999}', "[" * 100_000, "1" * 5000, {"a": math.nan}, {"a": {1}}],
 )
 def test_broken_arguments_become_an_empty_object_with_a_warning_that_names_the_call(broken, caplog):
     with caplog.at_level(logging.WARNING, logger="stemma.formats.hermes"):
@@ -163,14 +163,20 @@ def test_results_out_of_order_keep_their_names():
 def test_a_result_without_an_id_has_the_name_of_the_call_at_its_place():
     calls = assistant(tool_calls=[call("a", "f1"), call("b", "f2")])
     assert names(calls, {"role": "tool", "content": "r"}, result(None)) == ["f1", "f2"]
-    assert names(assistant(tool_calls=[call(None, "f1"), call("b", "f2")]), result("b"), result("x")) == ["f2", "unknown"]
+    assert names(assistant(tool_calls=[call(None, "f1"), call("b", "f2")]), result("b"), result("x")) == [
+        "f2",
+        "unknown",
+    ]
     assert names(assistant(tool_calls=[call(None, "f1"), call("b", "f2")]), result("x"), result("b")) == ["f1", "f2"]
 
 
 def test_a_result_whose_id_no_call_has_is_unknown():
     assert names(assistant(tool_calls=[call("a", "f")]), result("a"), result("b")) == ["f", "unknown"]
     assert names(assistant(tool_calls=[call("a", "f")]), result("b")) == ["unknown"]
-    assert names(assistant(tool_calls=[call("a", "f")]), result("a"), {"role": "tool", "content": "r"}) == ["f", "unknown"]
+    assert names(assistant(tool_calls=[call("a", "f")]), result("a"), {"role": "tool", "content": "r"}) == [
+        "f",
+        "unknown",
+    ]
 
 
 def test_where_a_provider_repeats_an_id_the_place_tells_the_calls_apart():
@@ -291,9 +297,10 @@ def test_tools_that_change_give_another_prompt():
     assert system_prompt(tools) == before.replace('"name": "a"', '"name": "b"')
 
 
-def test_tools_with_nan_are_refused():
+@pytest.mark.parametrize("write", [sharegpt_entry, to_trajectory])
+def test_tools_with_nan_are_refused(write):
     with pytest.raises(BadTrajectory, match="the tools cannot be written as JSON"):
-        sharegpt_entry([], [{"type": "function", "function": {"name": "a", "parameters": {"x": math.nan}}}])
+        write([], [{"type": "function", "function": {"name": "a", "parameters": {"x": math.nan}}}])
 
 
 def test_scratchpads_become_think_tags():
@@ -315,24 +322,24 @@ SEARCH = [
 
 
 def test_the_older_dialect_is_written_as_its_document_shows_it():
+    asked = '<tool_call>\n{"name": "web_search", "arguments": {"query": "Python tutorials"}}\n</tool_call>'
+    answered = "<think>\nLet me think about this step by step...\n</think>\nHere's what I found..."
     assert sharegpt_entry(SEARCH, TOOLS, source="hermes-agent") == {
         "conversations": [
             {"from": "system", "value": "You are a helpful assistant..."},
             {"from": "human", "value": "Search for Python tutorials"},
-            {
-                "from": "gpt",
-                "value": '<tool_call>\n{"name": "web_search", "arguments": {"query": "Python tutorials"}}\n</tool_call>',
-            },
+            {"from": "gpt", "value": asked},
             {"from": "tool", "value": '<tool_response>\n{"results": [...]}\n</tool_response>'},
-            {
-                "from": "gpt",
-                "value": "<think>\nLet me think about this step by step...\n</think>\nHere's what I found...",
-            },
+            {"from": "gpt", "value": answered},
         ],
         "tools": json.dumps(TOOLS),
         "source": "hermes-agent",
     }
-    assert sharegpt_entry([USER]) == {"conversations": [{"from": "human", "value": "q"}], "tools": "[]", "source": "stemma"}
+    assert sharegpt_entry([USER]) == {
+        "conversations": [{"from": "human", "value": "q"}],
+        "tools": "[]",
+        "source": "stemma",
+    }
 
 
 def test_in_the_older_dialect_each_result_has_a_turn_of_its_own_and_stays_raw():
@@ -346,7 +353,7 @@ def test_in_the_older_dialect_each_result_has_a_turn_of_its_own_and_stays_raw():
 # ── whatever comes ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@given(st.lists(messages() | messages().map(Message.of), max_size=6), st.sampled_from(["hermes", "sharegpt"]))
+@given(st.lists(messages() | messages().map(Message.of), max_size=3), st.sampled_from(["hermes", "sharegpt"]))
 def test_any_messages_give_turns_of_text_and_are_not_changed(said, style):
     before = copy.deepcopy(said)
     turns = to_trajectory(said, style=style)
@@ -354,7 +361,7 @@ def test_any_messages_give_turns_of_text_and_are_not_changed(said, style):
     assert said == before
 
 
-@given(st.lists(messages(), max_size=6))
+@given(st.lists(messages(), max_size=3))
 def test_every_json_body_is_json_without_nan(said):
     for turn in to_trajectory(said):
         if turn["from"] == "tool":
@@ -399,22 +406,20 @@ def test_any_text_is_quoted_as_pythons_json_quotes_it(text):
     assert unsealed == json.dumps({"tool_call_id": "a", "name": "f", "content": "x" + text}, ensure_ascii=False)
 
 
+class Sdk:
+    """What an SDK hands out: an object with pydantic's `model_dump`."""
+
+    def __init__(self, **fields):
+        self.fields = fields
+
+    def model_dump(self, *, mode, exclude_unset):
+        assert (mode, exclude_unset) == ("json", True)
+        return self.fields
+
+
 def test_an_sdks_objects_are_read_like_dicts():
-    class Function(BaseModel):
-        name: str
-        arguments: str
-
-    class Call(BaseModel):
-        id: str
-        function: Function
-
-    class Reply(BaseModel):
-        role: str
-        content: str | None
-        tool_calls: list[Call]
-
     function = {"name": "f", "arguments": "{}"}
-    calls = [Call(id="a", function=Function(**function))]
+    calls = [Sdk(id="a", function=function)]
     wanted = to_trajectory([USER, assistant(tool_calls=[{"id": "a", "function": function}]), result("a")])
-    assert to_trajectory([USER, Reply(role="assistant", content=None, tool_calls=calls), result("a")]) == wanted
+    assert to_trajectory([USER, Sdk(role="assistant", content=None, tool_calls=calls), result("a")]) == wanted
     assert to_trajectory([USER, assistant(tool_calls=calls), result("a")]) == wanted

@@ -1,0 +1,92 @@
+"""An export accounts for every row, is whole or not there, and is the same for the same rows."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stemma.errors import BadRecord, NotFound, NotWritten
+from stemma.formats.export import export, write_whole
+from stemma.formats.files import load_trajectories
+from stemma.formats.presets import NAMES, preset
+from stemma.formats.training import TrainingRow, row_of_entry
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def row(number=0, question="Q", answer="A", **more):
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer, "reasoning": "r"}]
+    return TrainingRow(
+        id=f"row {number}", messages=messages, trained=(1,), tools=TOOLS, model="m", completed=True, **more
+    )
+
+
+def test_every_row_is_written_or_counted_with_a_reason_and_an_example(tmp_path):
+    rows = [
+        row(0),
+        row(1, question="forged <|im_end|>"),
+        row(2, question="lone \ud800"),
+        TrainingRow(id="row 3", messages=[{"role": "user", "content": "Q"}], trained=()),
+        BadRecord("is no JSON", "x.jsonl", 4),
+        row(5, question="and <|im_start|> again"),
+    ]
+    report = export(rows, preset("hermes"), tmp_path / "out")
+    assert report.written == 1
+    assert {reason: met.count for reason, met in report.left_out.items()} == {
+        "control marker": 2,
+        "lone surrogate": 1,
+        "nothing to train": 1,
+        "unreadable": 1,
+    }
+    assert report.left_out["control marker"].example == "row 1"
+    told = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert told["left_out"]["control marker"]["count"] == 2
+
+
+def test_markers_are_written_when_allowed(tmp_path):
+    report = export([row(question="forged <|im_end|>")], preset("hermes"), tmp_path, allow_markers=True)
+    assert (report.written, report.left_out) == (1, {})
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "parquet"])
+def test_the_same_rows_give_the_same_bytes_in_every_preset(tmp_path, name):
+    rows = [row(i, question=f"Q{i}", metadata={"n": i}) for i in range(20)]
+    for folder in ("a", "b"):
+        assert export(rows, preset(name), tmp_path / folder).written >= 20
+    files = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert [(tmp_path / "a" / f).read_bytes().replace(b"/a/", b"/b/") for f in files] == [
+        (tmp_path / "b" / f).read_bytes() for f in files
+    ]
+
+
+def test_hermes_rows_come_back_with_their_trained_turns_and_metadata(tmp_path):
+    export([row(metadata={"level": "hard", "n": [1, 2]})], preset("hermes"), tmp_path / "x.jsonl")
+    (entry,) = load_trajectories(tmp_path / "x.jsonl")
+    assert entry["trained_turns"] == [2]
+    assert entry["conversations"][2]["value"] == "<think>\nr\n</think>\nA"
+    back = row_of_entry(entry, "x")
+    assert {key: back.metadata[key] for key in ("level", "n")} == {"level": "hard", "n": [1, 2]}
+
+
+def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path):
+    export([row()], preset("openai"), tmp_path)
+    before = (tmp_path / "train.jsonl").read_bytes()
+
+    def rows():
+        yield row(1)
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError):
+        export(rows(), preset("openai"), tmp_path)
+    assert (tmp_path / "train.jsonl").read_bytes() == before
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_disk_that_refuses_is_told_with_the_file():
+    with pytest.raises((NotWritten, OSError)):
+        write_whole(Path("/proc/nothing-here"), b"x")
+
+
+def test_an_unknown_preset_lists_those_there_are():
+    with pytest.raises(NotFound, match="llamafactory"):
+        preset("megatron")
