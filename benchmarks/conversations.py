@@ -8,11 +8,8 @@ from stemma import Call, MessageGraph
 
 Message = dict[str, Any]
 
-_WORDS = (
-    "the a of to in file test run error value line reads writes then first last path model token tool answer because"
-    " needs returns missing parser config branch cache naïve Größe 変更 result which failed after before while function"
-).split()
-_TEXT = " ".join(random.Random(7).choices(_WORDS, k=40_000))
+_WORDS = "the of to in file test run error value line reads then first path model token tool naïve Größe 変更 failed"
+_TEXT = " ".join(random.Random(7).choices(_WORDS.split(), k=40_000))
 
 TOOLS = [
     {

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from conversations import alternating, call, grow, text
-from measure import Values, peak_mib, timed
-
+from measure import Values, computing, peak_mib, timed
 from stemma import MessageGraph, Store, open_store
 
 IN_FLIGHT = 512
@@ -50,12 +49,15 @@ def _long_line(length: int, *, sampled: bool) -> Values:
         with timed() as save:
             store.save(graph, "long")
         edit = _edit_and_save(store, graph)
+        graph.append({"role": "user", "content": "one more"})
+        with timed() as one_more:
+            store.save(graph, "long")
         with timed() as load:
             loaded = store.load("long")
         assert loaded == graph
         edit_loaded = _edit_and_save(store, loaded)
         assert not store.verify()
-    times = {"append": append, "save": save, "load": load}
+    times = {"append": append, "save": save, "one_more": one_more, "load": load}
     found = {name: watch.seconds for name, watch in times.items()}
     return {**found, "edit": edit, "edit_loaded": edit_loaded, "peak": peak_mib()}
 
@@ -76,6 +78,28 @@ def _edit_and_save(store: Store, graph: MessageGraph) -> float:
         graph[0]["content"] = f"{graph[0]['content']} and more"
         store.save(graph, "long")
     return watch.seconds
+
+
+# ── ten thousand versions ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def many_versions(scale: int) -> Values:
+    """A line of 1,000 messages, edited 10,000 times before it is first saved: all versions are written at once."""
+    chance, graph = random.Random(3), MessageGraph(alternating(1_001))
+    for number in range(10_000 // scale):
+        graph[chance.randrange(len(graph))]["content"] = text(20_000_000 + number)
+    with _new_path() as path:
+        with open_store(path) as store:
+            with timed() as save:
+                store.save(graph, "edited")
+            with timed() as load:
+                loaded = store.load("edited")
+            assert len(loaded.versions) == len(graph.versions) == 10_000 // scale
+            with timed() as verify:
+                assert not store.verify()
+        size = os.path.getsize(path)
+    times = {"save": save.seconds, "load": load.seconds, "verify": verify.seconds}
+    return {**times, "mib": size / 2**20, "peak": peak_mib()}
 
 
 # ── a head that changes before every call ────────────────────────────────────────────────────────────────────────
@@ -132,13 +156,13 @@ def million_nodes(scale: int) -> Values:
 def _fill_store(conversations: int) -> Values:
     with _new_path() as path:
         with open_store(path) as store:
-            with timed() as save:
+            with timed() as save, computing() as busy:
                 _run_all(store, conversations)
             with timed() as verify:
                 assert not store.verify()
             slowest = max(_load_times(store, conversations))
         size = os.path.getsize(path)
-    return {"save": save.seconds, "verify": verify.seconds, "read": slowest, "mib": size / 2**20}
+    return {"save": save.seconds, "busy": busy.seconds, "verify": verify.seconds, "read": slowest, "mib": size / 2**20}
 
 
 def _run_all(store: Store, conversations: int) -> None:
@@ -190,12 +214,13 @@ def group_commit(scale: int) -> Values:
 
 
 def _saves_a_second(threads: int, saves_each: int) -> float:
-    def savings(worker: int) -> None:
-        for i in range(saves_each):
-            store.save(MessageGraph(alternating(10, first=10 * (worker * saves_each + i))), f"{worker}-{i}")
+    def save_all(graphs: dict[str, MessageGraph]) -> None:
+        for name, graph in graphs.items():
+            store.save(graph, name)
 
     with _new_path() as path, open_store(path) as store:
-        workers = [threading.Thread(target=savings, args=(n,)) for n in range(threads)]
+        shares = [_small_graphs(saves_each, number) for number in range(threads)]
+        workers = [threading.Thread(target=save_all, args=(share,)) for share in shares]
         with timed() as watch:
             for worker in workers:
                 worker.start()
@@ -203,3 +228,8 @@ def _saves_a_second(threads: int, saves_each: int) -> float:
                 worker.join()
         assert len(store.graphs()) == threads * saves_each
     return threads * saves_each / watch.seconds
+
+
+def _small_graphs(count: int, worker: int) -> dict[str, MessageGraph]:
+    first = 10 * count * worker
+    return {f"{worker}-{i}": MessageGraph(alternating(10, first=first + 10 * i)) for i in range(count)}

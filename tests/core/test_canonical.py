@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hostile import NASTY, SAME_IN_PYTHON, json_values, texts
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostile import NASTY, SAME_IN_PYTHON, json_values, texts
 from stemma.core.canonical import MAX_DEPTH, MAX_INT, MIN_INT, canonical, decode, encode, plain
 from stemma.core.message import Message
 from stemma.errors import BadMessage
@@ -111,11 +111,14 @@ def test_a_string_of_a_mebibyte_survives(piece):
     assert len(id_with(text)) == 32
 
 
-def test_the_deepest_value_that_is_allowed_survives():
+@pytest.mark.parametrize("around", [lambda value: [value], lambda value: {"deeper": value}])
+def test_the_deepest_value_that_is_allowed_survives_and_one_level_more_is_refused(around):
     value: Any = "floor"
-    for _ in range(MAX_DEPTH // 2):
-        value = [{"deeper": value}]
+    for _ in range(MAX_DEPTH):
+        value = around(value)
     assert decode(encode(plain(value))) == value
+    with pytest.raises(BadMessage, match="deeper than 64"):
+        plain(around(value))
 
 
 # ── what is refused, and where it says the trouble is ────────────────────────────────────────────────────────────

@@ -6,8 +6,9 @@ a version is logged exactly if something changed and an assistant message stood 
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import product, starmap
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hostile import SAME_IN_PYTHON, messages
+from hostile import NASTY, SAME_IN_PYTHON, messages
 from stemma import Call, MessageGraph
 from stemma.errors import BadMessage, NotAList, StaleView
 
@@ -54,37 +55,43 @@ FEW = [
 ]
 """Few enough that equal ones meet, and prefixes are broken and mended again."""
 
-some_message = st.one_of(*[st.sampled_from(FEW)] * 9, messages()).map(copy.deepcopy)
-some_messages = st.lists(some_message, max_size=4)
-anywhere = st.integers(-9, 9)
-some_slice = st.builds(slice, *[st.none() | anywhere] * 2, st.none() | st.integers(-3, 3).filter(bool))
-some_value = st.one_of(
-    st.sampled_from(SAME_IN_PYTHON),
-    st.sampled_from(["U", "V", "", "\ud83d\ude00", "😀", None, [], {}, [1], {"k": True}, [{"type": "text", "text": "U"}]]),
-).map(copy.deepcopy)
-some_key = st.sampled_from(["role", "content", "tool_calls", "x", "y", "z", "k", "text", "function", "arguments"])
-bad_value = st.sampled_from([float("nan"), 2**64, {1: 2}, {"deep": [{4, 5}]}, object()])
-reasons = st.sampled_from(["compaction", "resample", "repair", "mine"])
+HOSTILE = [{"role": "user" if i % 2 else "assistant", "content": text, text: [text]} for i, text in enumerate(NASTY)]
+
+# Everything below is picked from a list, in one draw each: a step is cheap, so there can be many.
+ANYWHERE = range(-9, 10)
+SLICES = list(starmap(slice, product([None, *ANYWHERE], [None, *ANYWHERE], [None, None, 1, -1, 2, -2, 3, -3])))
+VALUES = [*SAME_IN_PYTHON, "U", "V", "", "\ud83d\ude00", "😀", None, [], {}, [1], {"k": True}, [{"text": "U"}]]
+KEYS = ["role", "content", "tool_calls", "x", "y", "z", "k", "text", "function", "arguments"]
+FIELDS = [{}, *({key: value} for key in KEYS for value in VALUES), {"x": 1, "content": []}, {"y": 1.0, "role": None}]
+LISTS = [[], *([value] for value in VALUES), [1, True], [{"text": "V"}, "U", []]]
+BAD = [float("nan"), 2**64, {1: 2}, {"deep": [{4, 5}]}, object()]
+REASONS = ["compaction", "resample", "repair", "mine"]
+
+
+def pick(values: Iterable[Any]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(list(values)).map(copy.deepcopy)
+
+
+some_message = pick(FEW * 4 + HOSTILE)
+some_messages = pick([[], *([m] for m in FEW), *([one, two] for one in FEW for two in FEW[::3]), FEW[1:5], FEW[2:9:2]])
+anywhere = pick(ANYWHERE)
+some_slice = pick(SLICES)
 
 on_a_dict = st.one_of(
-    st.tuples(st.just("__setitem__"), st.tuples(some_key, some_value)),
-    st.tuples(st.just("__delitem__"), st.tuples(some_key)),
-    st.tuples(st.just("update"), st.tuples(st.dictionaries(some_key, some_value, max_size=3))),
-    st.tuples(st.just("__ior__"), st.tuples(st.dictionaries(some_key, some_value, max_size=3))),
-    st.tuples(st.just("setdefault"), st.tuples(some_key, some_value)),
-    st.tuples(st.just("pop"), st.tuples(some_key) | st.tuples(some_key, st.just("none"))),
-    st.tuples(st.sampled_from(["popitem", "clear"]), st.just(())),
+    pick(("__setitem__", pair) for pair in product(KEYS, VALUES)),
+    pick(("setdefault", pair) for pair in product(KEYS, VALUES)),
+    pick((name, (fields,)) for name in ("update", "__ior__") for fields in FIELDS),
+    pick((name, (key,)) for name in ("__delitem__", "pop") for key in KEYS),
+    pick([*(("pop", (key, "none")) for key in KEYS), *[("popitem", ()), ("clear", ())] * 3]),
 )
 on_a_list = st.one_of(
-    st.tuples(st.sampled_from(["append", "remove"]), st.tuples(some_value)),
-    st.tuples(st.sampled_from(["extend", "__iadd__"]), st.tuples(st.lists(some_value, max_size=3))),
-    st.tuples(st.just("insert"), st.tuples(anywhere, some_value)),
-    st.tuples(st.just("__setitem__"), st.tuples(anywhere, some_value)),
-    st.tuples(st.just("__setitem__"), st.tuples(some_slice, st.lists(some_value, max_size=3))),
-    st.tuples(st.just("__delitem__"), st.tuples(anywhere | some_slice)),
-    st.tuples(st.just("pop"), st.tuples(anywhere) | st.just(())),
-    st.tuples(st.sampled_from(["clear", "reverse", "sort"]), st.just(())),
-    st.tuples(st.just("__imul__"), st.tuples(st.integers(-1, 2))),
+    pick((name, (value,)) for name in ("append", "remove") for value in VALUES),
+    pick((name, (values,)) for name in ("extend", "__iadd__") for values in LISTS),
+    pick((name, pair) for name in ("insert", "__setitem__") for pair in product(ANYWHERE, VALUES)),
+    pick(("__setitem__", pair) for pair in product(SLICES[::7], LISTS[::3])),
+    pick((name, (i,)) for name in ("__delitem__", "pop") for i in ANYWHERE),
+    pick(("__delitem__", (where,)) for where in SLICES),
+    pick([*((name, ()) for name in ("pop", "clear", "reverse", "sort")), *(("__imul__", (n,)) for n in (-1, 0, 1, 2))]),
 )
 
 
@@ -181,7 +188,7 @@ class ListMachine(RuleBasedStateMachine):
 
     # ── what a list can do ───────────────────────────────────────────────────────────────────────────────────
 
-    @rule(message=some_message)
+    @rule(message=some_message | messages())
     def append(self, message):
         self.both(lambda line: line.append(copy.deepcopy(message)))
 
@@ -245,8 +252,10 @@ class ListMachine(RuleBasedStateMachine):
 
     @rule(index=anywhere, other=anywhere)
     def move(self, index, other):
-        """As an author would: pop it here, insert it there."""
-        self.both(lambda line: line.insert(other, line.pop(index)))
+        """As an author would, and as two edits: pop it here, insert it there."""
+        taken = self.both(lambda line: line.pop(index))
+        if taken is not None:
+            self.both(lambda line: line.insert(other, taken))
 
     @rule(index=anywhere, other=anywhere)
     def copy_a_message(self, index, other):
@@ -259,7 +268,7 @@ class ListMachine(RuleBasedStateMachine):
         with pytest.raises(NotAList):
             self.graph *= 2
 
-    @rule(index=anywhere, new=some_messages, bad=bad_value, data=st.data())
+    @rule(index=anywhere, new=some_messages, bad=pick(BAD), data=st.data())
     def a_value_that_is_no_message_changes_nothing(self, index, new, bad, data):
         bad = data.draw(st.sampled_from([bad, {"role": "user", "content": bad}, {"content": "no role"}]))
         attempts: list[Callable[[], Any]] = [
@@ -318,8 +327,12 @@ class ListMachine(RuleBasedStateMachine):
         """What is put in is copied: a later write to one of the two does not reach the other."""
         index = data.draw(st.integers(-len(self.model), len(self.model) - 1))
         paths = list(parts_of(self.model[index]))
-        source, target = data.draw(st.sampled_from(paths)), data.draw(st.sampled_from(paths))
-        key, place = data.draw(some_key), data.draw(anywhere)
+        target = data.draw(st.sampled_from(paths))
+        around = [target[:depth] for depth in range(len(target) + 1)]  # these would contain themselves
+        source = data.draw(st.sampled_from([path for path in paths if path not in around] or [None]))
+        if source is None:
+            return
+        key, place = data.draw(pick(KEYS)), data.draw(anywhere)
 
         def put(part: Any, message: Any) -> Any:
             value = follow(message, source)
@@ -350,7 +363,7 @@ class ListMachine(RuleBasedStateMachine):
         assert self.graph[index] is view
 
     @precondition(lambda self: self.model)
-    @rule(data=st.data(), bad=bad_value)
+    @rule(data=st.data(), bad=pick(BAD))
     def a_refused_write_changes_nothing(self, data, bad):
         index = data.draw(st.integers(0, len(self.model) - 1))
         path = data.draw(st.sampled_from(list(parts_of(self.model[index]))))
@@ -368,7 +381,7 @@ class ListMachine(RuleBasedStateMachine):
         self.held.append((view, part, index))
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), value=some_value)
+    @rule(data=st.data(), value=pick(VALUES))
     def write_through_a_view_held_since_long(self, data, value):
         """It is stale and writes nowhere, or it writes to the message it shows, at the place it was read."""
         view, part, index = data.draw(st.sampled_from(self.held))
@@ -384,7 +397,7 @@ class ListMachine(RuleBasedStateMachine):
 
     # ── many edits as one, calls, forks ──────────────────────────────────────────────────────────────────────
 
-    @rule(reason=reasons)
+    @rule(reason=pick(REASONS))
     def open_a_block(self, reason):
         block = self.graph.edit(reason=reason)
         block.__enter__()
@@ -406,7 +419,7 @@ class ListMachine(RuleBasedStateMachine):
         self.graph[:size] = copy.deepcopy(self.before[:size])
         self.model[:size] = copy.deepcopy(self.before[:size])
 
-    @rule(message=st.sampled_from([m for m in FEW if m["role"] == "assistant"]), named=st.booleans())
+    @rule(message=pick(m for m in FEW if m["role"] == "assistant"), named=st.booleans())
     def record(self, message, named):
         self.settle()
         saw = self.graph.tip

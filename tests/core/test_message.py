@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hostile import messages
 from hypothesis import given
 
+from hostile import messages
 from stemma.core.ids import ROOT, chain, node_id
 from stemma.core.message import Message, as_message, same_messages
 from stemma.errors import BadMessage

@@ -1,16 +1,11 @@
 """Messages become the trajectory the format documents describe, and right where the incumbent is wrong."""
 
-import copy
 import json
 import logging
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hostile import json_values, messages, raw_arguments, texts
-from stemma.core.message import Message
 from stemma.errors import BadMessage, BadTrajectory
 from stemma.formats.hermes import convert_scratchpad_to_think, sharegpt_entry, system_prompt, to_trajectory
 
@@ -348,78 +343,3 @@ def test_in_the_older_dialect_each_result_has_a_turn_of_its_own_and_stays_raw():
         ("tool", '<tool_response>\n {"a":1}\n\n</tool_response>'),
         ("tool", "<tool_response>\n\n</tool_response>"),
     ]
-
-
-# ── whatever comes ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@given(st.lists(messages() | messages().map(Message.of), max_size=3), st.sampled_from(["hermes", "sharegpt"]))
-def test_any_messages_give_turns_of_text_and_are_not_changed(said, style):
-    before = copy.deepcopy(said)
-    turns = to_trajectory(said, style=style)
-    assert all(turn.keys() == {"from", "value"} and type(turn["value"]) is str for turn in turns)
-    assert said == before
-
-
-@given(st.lists(messages(), max_size=3))
-def test_every_json_body_is_json_without_nan(said):
-    for turn in to_trajectory(said):
-        if turn["from"] == "tool":
-            for body in turn["value"].split("\n")[1::3]:
-                json.loads(body, parse_constant=pytest.fail)
-
-
-def written_by_json(text):
-    """How Python's json writes a JSON text; None where it is none."""
-    try:
-        return json.dumps(json.loads(text, parse_constant=lambda _: 1 / 0), ensure_ascii=False, allow_nan=False)
-    except (ValueError, ZeroDivisionError):
-        return None
-
-
-JSON_TEXTS = st.one_of(
-    json_values().map(json.dumps),
-    json_values().map(lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))),
-    raw_arguments(),
-    st.text("[]{}:,\"\\u0123456789abcdefDE+-. \n\ttrunlsxN\x00\x1f\x7f", max_size=12),
-    st.from_regex(r"\[-?[0-9.eE+-]{1,25}\]", fullmatch=True),
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers())).map(
-        lambda pairs: "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}"
-    ),
-)  # fmt: skip
-
-
-@given(JSON_TEXTS)
-def test_json_is_written_byte_for_byte_as_pythons_json_writes_it(text):
-    wanted = "{}" if text == "" else written_by_json(text)
-    written = call_line(assistant(tool_calls=[call(name="plain", arguments=text)]))
-    unsealed = written.replace("\\u003ctool_call>", "<tool_call>").replace("\\u003c/tool_call>", "</tool_call>")
-    assert unsealed == f'{{"name": "plain", "arguments": {wanted or "{}"}}}'
-
-
-@given(texts())
-def test_any_text_is_quoted_as_pythons_json_quotes_it(text):
-    [(_, _), (_, value)] = after_question(assistant(tool_calls=[call()]), result("a", "x" + text))
-    body = value.split("\n")[1]
-    assert json.loads(body)["content"] == "x" + text
-    unsealed = body.replace("\\u003ctool_call>", "<tool_call>").replace("\\u003c/tool_call>", "</tool_call>")
-    assert unsealed == json.dumps({"tool_call_id": "a", "name": "f", "content": "x" + text}, ensure_ascii=False)
-
-
-class Sdk:
-    """What an SDK hands out: an object with pydantic's `model_dump`."""
-
-    def __init__(self, **fields):
-        self.fields = fields
-
-    def model_dump(self, *, mode, exclude_unset):
-        assert (mode, exclude_unset) == ("json", True)
-        return self.fields
-
-
-def test_an_sdks_objects_are_read_like_dicts():
-    function = {"name": "f", "arguments": "{}"}
-    calls = [Sdk(id="a", function=function)]
-    wanted = to_trajectory([USER, assistant(tool_calls=[{"id": "a", "function": function}]), result("a")])
-    assert to_trajectory([USER, Sdk(role="assistant", content=None, tool_calls=calls), result("a")]) == wanted
-    assert to_trajectory([USER, assistant(tool_calls=calls), result("a")]) == wanted

@@ -143,7 +143,12 @@ class EditedLine:
             return
         for old, fresh in zip(removed, new, strict=True):
             if old.role == fresh.role == "tool" and old.get("tool_call_id") == fresh.get("tool_call_id"):
-                self._links += [(fresh, child) for message, child in self._links if message == old]
+                known = self._children_of(fresh)
+                self._links += [(fresh, child) for key, child in self._children_of(old).items() if key not in known]
+
+    def _children_of(self, message: Message) -> "dict[int, MessageGraph]":
+        """The subagent conversations that a tool result answers for, each once."""
+        return {id(child): child for owner, child in self._links if owner == message}
 
     # ── many changes as one ──────────────────────────────────────────────────────────────────────────────────
 
@@ -186,7 +191,8 @@ class EditedLine:
         self._views[index] = view
 
     def _forget_views(self, start: int, stop: int, *, moved: bool) -> None:
-        for index in [i for i in self._views if i >= start and (moved or i < stop)]:
+        few = not moved and stop - start <= len(self._views)  # an edit in place does not look at every view
+        for index in range(start, stop) if few else [i for i in self._views if i >= start and (moved or i < stop)]:
             self._views.pop(index, None)
 
     # ── indices ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ It is a movable tip over an append-only set of nodes. Reading and editing are a 
 `tests/core/test_list_machine.py` compares it with a plain list and a log of snapshots.
 """
 
+import operator
 from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any, NoReturn, overload
 
@@ -75,7 +76,9 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
                 raise BadLink(f"contains= takes MessageGraphs, not {type(child).__name__}")
             if any(graph is self for graph in child.reach()):
                 raise BadLink("a conversation cannot contain itself, directly or through its subagents")
-        self._links += [(message, child) for child in children]
+        for child in children:
+            if not any(known is child and owner == message for owner, known in self._links):
+                self._links.append((message, child))
 
     # ── a list's interface ───────────────────────────────────────────────────────────────────────────────────
 
@@ -129,7 +132,7 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
 
     def insert(self, index: int, value: Any) -> None:
         """Put a message before `index`."""
-        i = slice(index, None).indices(len(self))[0]
+        i = slice(operator.index(index), None).indices(len(self))[0]
         self._splice(i, i, [Message.of(value)])
 
     def extend(self, values: Iterable[Any]) -> None:
@@ -229,9 +232,7 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
 
     def nested(self, index: int) -> "tuple[MessageGraph, ...]":
         """The subagent conversations that the tool result at `index` answers for."""
-        message = self._line[index]
-        found = {id(child): child for owner, child in self._links if owner == message}
-        return tuple(found.values())
+        return tuple(self._children_of(self._line[index]).values())
 
     def links(self) -> "list[tuple[Message, MessageGraph]]":
         """Every link to a subagent conversation, in the order made: the tool result and the conversation."""
@@ -245,6 +246,10 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
     def calls(self) -> list[Sampled]:
         """Every recorded call on this graph's own lines, in the order recorded."""
         return _rows.sampled(self)
+
+    def last_call(self) -> Recorded | None:
+        """The newest call on the current line, and where its reply stands."""
+        return self._recorded[self._live[-1]] if self._live else None
 
     def rows(self) -> list[Row]:
         """The fewest lines that hold every sampled message exactly once as trained; see `stemma.core.rows`."""

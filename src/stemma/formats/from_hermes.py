@@ -4,7 +4,7 @@
 
 both       · fields other than role, content, reasoning, tool_calls and tool_call_id; a call's type; the role developer
            · the difference between content that is missing, null or ""; a content list, which is one text; blank space
-             at the end of an answer, and a blank text beside calls; reasoning that is blank
+             at the end of an answer; blank text beside calls, be it after a thought in the text; blank reasoning
            · the spelling of JSON arguments: key order is kept; spacing, escapes and doubled keys are not; arguments
              that were not JSON are {}; entries of tool_calls that are no calls
            · where a thought stood (reasoning, reasoning_content, tag, scratchpad), if both are written the same way
@@ -18,7 +18,7 @@ sharegpt   · all ids: calls are `call_0`, `call_1`, and so on, and results belo
            · results that are not text, which are written as JSON
 
 An id that is not carried is made up, and is like no other in the conversation. What was read is written again as it
-was, unless it had the form of structure as above. `tests/formats/test_from_hermes.py` checks it with hostile text.
+was, unless the model's text had that form. `tests/formats/test_from_hermes.py` checks it with hostile text.
 
 It also reads what others wrote: think blocks missing or several, calls anywhere in a turn, results of several calls in
 one turn, `user`, `assistant` and `observation` for the speakers. A `<think>` that is not written as this format writes

@@ -1,4 +1,4 @@
-"""What a status, an error object or a broken connection means, as one of our errors.
+"""What a status, or an error object in the place of a reply, means as one of our errors.
 
     429, 529                      RateLimited      but a used-up quota is Refused: waiting does not fill it
     408, 409, 425, 5xx            EndpointFailed
@@ -15,8 +15,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from stemma.models.errors import ContextTooLong, EndpointFailed, ModelError, RateLimited, Refused, Unreachable
-from stemma.models.json import decode_json_or_none
+from stemma.models.errors import ContextTooLong, EndpointFailed, ModelError, RateLimited, Refused
+from stemma.models.jsontext import json_or_none
 from stemma.models.retry import retry_after
 
 TRY_AGAIN = frozenset({408, 409, 425})
@@ -32,7 +32,7 @@ _TOO_LONG = re.compile(
 def from_status(status: int, headers: Mapping[str, str], body: bytes, now: float) -> ModelError:
     """The error that an HTTP answer other than 2xx is."""
     text = body.decode("utf-8", "replace")
-    error = _error_of(decode_json_or_none(body))
+    error = _error_of(json_or_none(body))
     said = _message_of(error) or _first_line(text)
     if 300 <= status < 400:
         where = headers.get("Location", "somewhere it does not name")
@@ -54,12 +54,6 @@ def from_error_object(error: Any, body: str) -> ModelError:
     return EndpointFailed(f"the endpoint said in place of a reply: {said}", status=200, body=body)
 
 
-def from_transport(problem: BaseException, where: str) -> ModelError:
-    """The error that a connection which failed or broke is."""
-    detail = str(problem) or type(problem).__name__
-    return Unreachable(f"{where}: {type(problem).__name__}: {detail}" if detail != type(problem).__name__ else detail)
-
-
 def _classify(status: int, said: str, error: Any, body: str, wait: float | None) -> ModelError:
     if status in OVERLOADED and not _mentions(error, SPENT):
         return RateLimited(f"{status}, too many requests: {said}", status=status, body=body, retry_after=wait)
@@ -75,7 +69,8 @@ def _is_about_length(said: str, error: Any) -> bool:
 
 
 def _mentions(error: Any, names: set[str] | frozenset[str]) -> bool:
-    return isinstance(error, Mapping) and any(error.get(key) in names for key in ("code", "type"))
+    said = [error.get("code"), error.get("type")] if isinstance(error, Mapping) else []
+    return any(isinstance(name, str) and name in names for name in said)
 
 
 def _error_of(answer: Any) -> Any:

@@ -9,8 +9,9 @@ value under eight characters (`EMPTY`, `none`) is a placeholder: it protects not
 import base64
 import json
 import re
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 from urllib.parse import quote
 
 from stemma.models.errors import ModelError
@@ -19,8 +20,6 @@ MASK = "[secret]"
 SHORTEST = 8
 BODY = 2_000
 """How many characters of a body an error keeps."""
-
-Problem = TypeVar("Problem", bound=ModelError)
 
 
 class Redactor:
@@ -54,12 +53,19 @@ class Redactor:
         changed = fields.keys() != value.keys() or any(fields[key] is not value[key] for key in value)
         return fields if changed else value
 
-    def error(self, problem: Problem) -> Problem:
-        """The same error, cleaned where it stands, its body cut to what a reader wants."""
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Cleans every `ModelError` that leaves the block, where it stands, and cuts its body to what is read."""
+        try:
+            yield
+        except ModelError as problem:
+            self._clean(problem)
+            raise
+
+    def _clean(self, problem: ModelError) -> None:
         problem.args = tuple(self.value(argument) for argument in problem.args)
         # Cleaned before it is cut: a cut through a secret would leave a half that no longer matches.
         problem.body = self.text(problem.body)[:BODY]
-        return problem
 
 
 def _forms(secret: str) -> set[str]:

@@ -6,23 +6,23 @@ found on the way. `tests/store/test_verify.py` damages a store in each of these 
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
-
-import msgspec
 
 from stemma.core.fingerprint import START, call_fact, link_fact, roll, version_fact
 from stemma.core.ids import ROOT, Id, call_id, chain, digest
 from stemma.core.verify import Finding, Kind, check_message
 from stemma.errors import StoreDamaged
-from stemma.store.lines import read_line, read_runs
+from stemma.store.lines import EMPTY, UNREADABLE, newest_message, read_line, read_runs
 from stemma.store.saving import Home, seal_graph, seal_run
 
 T = TypeVar("T")
-_UNREADABLE = (ValueError, TypeError, KeyError, IndexError, msgspec.MsgspecError, StoreDamaged)
-"""What reading a damaged record can raise."""
+
+
+class _Missing(StoreDamaged):
+    """What a record refers to is not there."""
 
 
 def check(db: sqlite3.Connection) -> list[Finding]:
@@ -31,7 +31,7 @@ def check(db: sqlite3.Connection) -> list[Finding]:
     for part in (checker.pages, checker.bodies, checker.lines, checker.calls, checker.places, checker.graphs):
         try:
             part()
-        except sqlite3.DatabaseError as problem:
+        except (sqlite3.DatabaseError, UnicodeError) as problem:  # the latter where SQLite's complaint quotes damage
             checker.find("damaged", "file", str(problem))
             break
     else:
@@ -43,6 +43,7 @@ class _Checker:
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
         self.findings: list[Finding] = []
+        self.newest = newest_message(db)
         self.hashes: dict[int, Id] = {}
         """The id of each message, by its row."""
         self.tips: dict[int, tuple[Id, int]] = {}
@@ -58,9 +59,13 @@ class _Checker:
         """`act(*args)`, or None and a finding if the record cannot be read."""
         try:
             return act(*args)
-        except _UNREADABLE as problem:
+        except _Missing as problem:
+            self.find("missing", subject, str(problem))
+        except StoreDamaged as problem:
             self.find("damaged", subject, str(problem))
-            return None
+        except UNREADABLE as problem:
+            self.find("damaged", subject, f"it cannot be read: {problem!r}")
+        return None
 
     # ── one table after another ──────────────────────────────────────────────────────────────────────────────
 
@@ -74,53 +79,62 @@ class _Checker:
 
     def bodies(self) -> None:
         for row, name, body in self.db.execute("SELECT id, hash, body FROM message"):
-            finding = check_message(f"message {name.hex()}", bytes(body), name)
-            if finding is not None:
-                self.findings.append(finding)
+            self.guarded(f"message {row}", self.body, name, body)
             self.hashes[row] = name
-        for name, body in self.db.execute("SELECT hash, body FROM toolset"):
-            if digest("toolset", body) != name:
-                self.find("altered", f"toolset {name.hex()}", "its body does not have the hash it is kept under")
+        for row, name, body in self.db.execute("SELECT id, hash, body FROM toolset"):
+            self.guarded(f"toolset {row}", self.toolset, name, body)
+
+    def body(self, name: Id, body: bytes) -> None:
+        finding = check_message(f"message {name.hex()}", body, name)
+        if finding is not None:
+            self.findings.append(finding)
+
+    def toolset(self, name: Id, body: bytes) -> None:
+        if digest("toolset", body) != name:
+            self.find("altered", f"toolset {name.hex()}", "its body does not have the hash it is kept under")
 
     def lines(self) -> None:
         found = self.db.execute("SELECT id, base, head, tail, added, length, tip FROM line ORDER BY id")
-        for row, base, head, tail, added, length, tip in found.fetchall():
-            subject = f"line {row}"
-            if base is not None and base >= row:
-                self.find("cyclic", subject, f"its base, line {base}, does not stand before it")
-                continue
-            nodes = self.guarded(subject, self.last_node, row, base, head, tail, added)
-            if nodes is None:
-                continue
-            if nodes != (tip, length):
-                self.find("altered", subject, "its messages do not give the chain of hashes it is kept under")
-            self.tips[row] = nodes
+        for row, *columns in found.fetchall():
+            self.guarded(f"line {row}", self.line, row, *columns)
+
+    def line(self, row: int, base: int | None, head: int, tail: int, added: bytes, length: int, tip: Id) -> None:
+        if base is not None and base >= row:
+            self.find("cyclic", f"line {row}", f"its base, line {base}, does not stand before it")
+            return
+        nodes = self.last_node(row, base, head, tail, added)
+        if nodes != (tip, length):
+            self.find("altered", f"line {row}", "its messages do not give the chain of hashes it is kept under")
+        self.tips[row] = nodes
 
     def last_node(self, row: int, base: int | None, head: int, tail: int, added: bytes) -> tuple[Id, int]:
         """The tip and length of a line; one that only appends is derived from its base's."""
-        numbers = read_runs(added)
+        numbers = read_runs(added, self.newest)
         self.used.update(numbers)
         if base is not None and tail == 0 and self.tips.get(base, (b"", -1))[1] == head:
-            return chain(self.tips[base][0], self.message_ids(numbers))[-1], head + len(numbers)
-        numbers = read_line(self.db, row, self.near)
+            return [self.tips[base][0], *chain(self.tips[base][0], self.message_ids(numbers))][-1], head + len(numbers)
+        numbers = read_line(self.db, row, self.near, self.newest)
         self.near = {row: numbers}
-        return chain(ROOT, self.message_ids(numbers))[-1], len(numbers)
+        return [ROOT, *chain(ROOT, self.message_ids(numbers))][-1], len(numbers)
 
     def message_ids(self, numbers: list[int]) -> list[Id]:
         try:
             return [self.hashes[n] for n in numbers]
         except KeyError as problem:
-            raise StoreDamaged(f"message {problem.args[0]} is missing") from problem
+            raise _Missing(f"message {problem.args[0]} is missing") from problem
 
     def calls(self) -> None:
         found = self.db.execute(
-            "SELECT c.hash, c.saw, c.made, c.ordinal, c.body, t.body, c.prompt_ids, c.sampled_ids, c.logprobs"
+            "SELECT c.id, c.hash, c.saw, c.made, c.ordinal, c.body, t.body, c.prompt_ids, c.sampled_ids, c.logprobs"
             " FROM call c LEFT JOIN toolset t ON t.id = c.toolset"
         )
-        for name, saw, made, ordinal, body, tools, *tokens in found:
-            parts = (body, tools or b"null", *(packed or b"" for packed in tokens))
-            if call_id(saw, made, parts, ordinal) != name:
-                self.find("altered", f"call {name.hex()}", "its record does not have the hash it is kept under")
+        for row, *columns in found:
+            self.guarded(f"call {row}", self.call, *columns)
+
+    def call(self, name: Id, saw: Id, made: Id, ordinal: int, body: bytes, tools: bytes | None, *tokens: bytes) -> None:
+        parts = (body, tools or b"null", *(b"" if packed is None else packed for packed in tokens))
+        if call_id(saw, made, parts, ordinal) != name:
+            self.find("altered", f"call {name.hex()}", "its record does not have the hash it is kept under")
 
     def places(self) -> None:
         """That each call saw and made what stands in its line."""
@@ -132,34 +146,49 @@ class _Checker:
         for line, calls in groupby(found.fetchall(), key=itemgetter(0)):
             nodes = self.guarded(f"line {line}", self.nodes, line) if line in self.tips else None
             for _, at, name, saw, made in calls if nodes else ():
-                chained = [ROOT, *nodes[max(at - 1, 0) : at + 1]][-2:] if nodes and 0 <= at < len(nodes) else []
-                if chained != [saw, made]:
-                    self.find("altered", f"call {name.hex()}", f"it does not stand at {at} of line {line}")
+                self.guarded(f"call {name!r}", self.place, nodes, line, at, name, saw, made)
+
+    def place(self, nodes: list[Id], line: int, at: int, name: Id, saw: Id, made: Id) -> None:
+        chained = [ROOT, *nodes[max(at - 1, 0) : at + 1]][-2:] if 0 <= at < len(nodes) else []
+        if chained != [saw, made]:
+            self.find("altered", f"call {name.hex()}", f"it does not stand at {at} of line {line}")
 
     def nodes(self, line: int) -> list[Id]:
-        numbers = read_line(self.db, line, self.near)
+        numbers = read_line(self.db, line, self.near, self.newest)
         self.near = {line: numbers}
         return chain(ROOT, self.message_ids(numbers))
 
     # ── graphs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def graphs(self) -> None:
-        for name, about, seal in self.db.execute("SELECT name, metadata, seal FROM run"):
-            if seal_run(name, about) != seal:
-                self.find("altered", f"run {name!r}", "its record does not have the seal it is kept under")
-        for row, name, run, line, about, seal in self.db.execute("SELECT * FROM graph").fetchall():
+        for name, *rest in self.db.execute("SELECT name, metadata, seal FROM run"):
+            self.guarded(f"run {name!r}", self.run, name, *rest)
+        for row, name, *rest in self.db.execute("SELECT id, name, run, line, metadata, seal FROM graph").fetchall():
             subject = f"graph {name!r}" if name is not None else f"subagent's graph {row}"
-            home = self.guarded(subject, self.home, row)
-            tip = ROOT if line is None else self.tips.get(line, (None, 0))[0]
-            if home is not None and tip is not None and seal_graph(name, run, about, tip, home) != seal:
-                self.find("altered", subject, "its record does not have the seal it is kept under")
+            self.guarded(subject, self.graph, subject, row, name, *rest)
         self.cycles()
+
+    def run(self, name: str, about: bytes, seal: Id) -> None:
+        if seal_run(name, about) != seal:
+            self.find("altered", f"run {name!r}", "its record does not have the seal it is kept under")
+
+    def graph(
+        self, subject: str, row: int, name: str | None, run: int | None, line: int | None, about: bytes, seal: Id
+    ) -> None:
+        tip = ROOT if line is None else self.tip(line)
+        if seal_graph(name, run, about, tip, self.home(row)) != seal:
+            self.find("altered", subject, "its record does not have the seal it is kept under")
+
+    def tip(self, line: int) -> Id:
+        if line not in self.tips:
+            raise _Missing(f"line {line} is missing or not whole")
+        return self.tips[line][0]
 
     def home(self, row: int) -> Home:
         """The hashes of a graph's versions, calls and links, from their rows."""
-        versions, calls, links = list(self.version_facts(row)), self.call_facts(row), list(self.link_facts(row))
+        versions, calls, links = (list(facts(row)) for facts in (self.version_facts, self.call_facts, self.link_facts))
         counts = (len(versions), len(calls), len(links))
-        return Home(row, b"", *counts, roll(START, versions), roll(START, calls), roll(START, links))
+        return Home(row, EMPTY, *counts, roll(START, versions), roll(START, calls), roll(START, links))
 
     def version_facts(self, row: int) -> Iterator[Id]:
         taken: dict[int, list[int]] = {}
@@ -167,24 +196,27 @@ class _Checker:
         for version, number in self.db.execute(placed, (row,)):
             taken.setdefault(version, []).append(number)
         columns = "SELECT number, line, at, reason, replaced, replacement FROM version WHERE graph = ? ORDER BY number"
-        for number, line, at, reason, replaced, runs in self.db.execute(columns, (row,)):
-            put = read_runs(runs)
+        for number, line, at, reason, replaced, runs in _in_order("version", self.db.execute(columns, (row,))):
+            put = read_runs(runs, self.newest)
             self.used.update(put)
-            tip, length = self.tips[line]
+            tip, length = self.tip(line), self.tips[line][1]
             if at + replaced > length:
                 raise StoreDamaged(f"version {number} replaces more than its line has")
-            yield version_fact(tip, at, reason, replaced, self.message_ids(put), taken.get(number, []))
+            yield version_fact(tip, at, reason, replaced, self.message_ids(put), taken.pop(number, []))
+        if taken:
+            raise _Missing(f"version {min(taken)}, on which a call stands, is missing")
 
-    def call_facts(self, row: int) -> list[Id]:
-        found = self.db.execute(
-            "SELECT c.hash, p.at FROM placed p JOIN call c ON c.id = p.call WHERE p.graph = ? ORDER BY p.number", (row,)
+    def call_facts(self, row: int) -> Iterator[Id]:
+        columns = (
+            "SELECT p.number, c.hash, p.at FROM placed p JOIN call c ON c.id = p.call"
+            " WHERE p.graph = ? ORDER BY p.number"
         )
-        return [call_fact(name, at) for name, at in found]
+        for _, name, at in _in_order("call", self.db.execute(columns, (row,))):
+            yield call_fact(name, at)
 
     def link_facts(self, row: int) -> Iterator[Id]:
-        for message, child in self.db.execute(
-            "SELECT message, child FROM contains WHERE graph = ? ORDER BY number", (row,)
-        ):
+        columns = "SELECT number, message, child FROM contains WHERE graph = ? ORDER BY number"
+        for _, message, child in _in_order("link", self.db.execute(columns, (row,))):
             self.used.add(message)
             yield link_fact(self.message_ids([message])[0], str(child).encode())
 
@@ -221,3 +253,11 @@ class _Checker:
         for what, question in questions.items():
             for (which,) in self.db.execute(question):
                 self.find("unreachable", f"{what} {str(which).lower()}", "nothing refers to it")
+
+
+def _in_order(what: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """`rows`, each of which begins with its number: 0, 1, 2 …"""
+    for expected, row in enumerate(rows):
+        if row[0] != expected:
+            raise StoreDamaged(f"its {what} {expected} has the number {row[0]}")
+        yield row

@@ -14,7 +14,7 @@ def find(db: sqlite3.Connection, prefix: str) -> list[Found]:
         return []
     found: dict[tuple[str, Id], Found] = {}
     hashes: dict[int, Id] = dict(db.execute("SELECT id, hash FROM message"))
-    for name, path, version, numbers in _lines(db):
+    for name, path, version, numbers in _lines(db, max(hashes, default=0)):
         messages = [hashes[n] for n in numbers]
         for i, (node, message) in enumerate(zip(chain(ROOT, messages), messages, strict=True)):
             if node.hex().startswith(prefix):
@@ -24,7 +24,7 @@ def find(db: sqlite3.Connection, prefix: str) -> list[Found]:
     return list(found.values())
 
 
-def _lines(db: sqlite3.Connection) -> Iterator[tuple[str, tuple[int, ...], int | None, list[int]]]:
+def _lines(db: sqlite3.Connection, newest: int) -> Iterator[tuple[str, tuple[int, ...], int | None, list[int]]]:
     """The message numbers of every line of every graph that a name leads to."""
     near: dict[int, list[int]] = {}
     for name, path, graph in _named_paths(db):
@@ -34,7 +34,7 @@ def _lines(db: sqlite3.Connection) -> Iterator[tuple[str, tuple[int, ...], int |
             (graph,),
         ).fetchall()
         for version, line in rows:
-            near = {line: read_line(db, line, near)}
+            near = {line: read_line(db, line, near, newest)}
             yield name, path, version, near[line]
 
 

@@ -24,6 +24,9 @@ from stemma.core.message import Message
 from stemma.core.splice import shared
 from stemma.errors import StoreDamaged
 
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, msgspec.MsgspecError)
+"""What reading a damaged record can raise: every cell may hold anything."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[int]).decode
 
@@ -32,14 +35,15 @@ class StoredLine(msgspec.Struct, frozen=True, eq=False):
     """A line that is on disk, with what is needed to write the next one as a change of it."""
 
     row: int | None
-    """Its row; None for the empty line, which has none."""
+    """Its row; None for the empty line that everything begins with, which has none."""
+    tip: Id
     depth: int
     messages: list[Message]
     numbers: list[int]
     """The row of each message."""
 
 
-EMPTY = StoredLine(None, 0, [], [])
+EMPTY = StoredLine(None, ROOT, 0, [], [])
 
 
 def pack_runs(numbers: Iterable[int]) -> list[int]:
@@ -68,9 +72,19 @@ def write_runs(numbers: Iterable[int]) -> bytes:
     return _encode(pack_runs(numbers))
 
 
-def read_runs(body: bytes) -> list[int]:
-    """The numbers behind `write_runs`."""
-    return unpack_runs(_decode(body))
+def read_runs(body: bytes, newest: int) -> list[int]:
+    """The numbers behind `write_runs`; a damaged run cannot reach beyond the `newest` message and fill the memory."""
+    runs = _decode(body)
+    for first, count in zip(runs[::2], runs[1::2], strict=True):
+        if first < 1 or count < 1 or first + count - 1 > newest:
+            raise StoreDamaged("its runs lead to messages that are not there")
+    return unpack_runs(runs)
+
+
+def newest_message(db: sqlite3.Connection) -> int:
+    """The highest row of a message."""
+    newest: int = db.execute("SELECT coalesce(max(id), 0) FROM message").fetchone()[0]
+    return newest
 
 
 def write_messages(db: sqlite3.Connection, messages: Iterable[Message]) -> list[int]:
@@ -87,36 +101,42 @@ def _write_message(db: sqlite3.Connection, message: Message) -> int:
 
 
 def write_line(db: sqlite3.Connection, messages: list[Message], nodes: list[Id], base: StoredLine) -> StoredLine:
-    """Write a line as a change of `base`, or find that it is that line."""
+    """Write a line as a change of `base`, the line that it comes after, or find that it is that line.
+
+    A line that shares nothing with its base is written whole, and so is one too many changes away from a whole one;
+    it still names its base, so that a line which a graph has left is never without one that came after it.
+    """
     head, tail = shared(base.messages, messages)
     if head == len(messages) == len(base.messages):
         return base
-    if not messages:
-        return EMPTY
     added = write_messages(db, messages[head : len(messages) - tail])
     numbers = base.numbers[:head] + added + (base.numbers[-tail:] if tail else [])
     depth = base.depth + 1
     if base.row is None or head + tail == 0 or depth > 64 + len(messages) // 16:
-        head, tail, depth, added, base = 0, 0, 0, numbers, EMPTY
+        head, tail, depth, added = 0, 0, 0, numbers
+    tip = nodes[-1] if nodes else ROOT
     row = db.execute(
         "INSERT INTO line (base, head, tail, added, length, depth, tip) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (base.row, head, tail, write_runs(added), len(messages), depth, nodes[-1]),
+        (base.row, head, tail, write_runs(added), len(messages), depth, tip),
     ).lastrowid
-    return StoredLine(row, depth, messages, numbers)
+    return StoredLine(row, tip, depth, messages, numbers)
 
 
-def read_line(db: sqlite3.Connection, row: int, near: dict[int, list[int]]) -> list[int]:
+def read_line(db: sqlite3.Connection, row: int, near: dict[int, list[int]], newest: int) -> list[int]:
     """The message numbers of a line; `near` holds lines read just before, which may be its base."""
-    changes, at = [], row
+    changes: list[tuple[int, int, bytes]] = []
+    at: int | None = row
     while at is not None and at not in near:
         found = db.execute("SELECT base, head, tail, added FROM line WHERE id = ?", (at,)).fetchone()
         if found is None or (found[0] is not None and found[0] >= at):
             raise StoreDamaged(f"line {at} is missing or stands before its base; `stemma verify` names what is wrong")
         changes.append(found[1:])
-        at = found[0]
+        at = found[0] if found[1] or found[2] else None  # a line that keeps nothing of its base is whole
     numbers = [] if at is None else near[at].copy()
     for head, tail, added in reversed(changes):
-        numbers[head : len(numbers) - tail] = read_runs(added)
+        if min(head, tail) < 0 or head + tail > len(numbers):
+            raise StoreDamaged(f"line {row} keeps more of its base than there is")
+        numbers[head : len(numbers) - tail] = read_runs(added, newest)
     return numbers
 
 

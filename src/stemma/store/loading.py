@@ -12,8 +12,8 @@ from stemma.core.history import Kept
 from stemma.core.ids import Id
 from stemma.core.message import Message
 from stemma.errors import StoreDamaged
-from stemma.store.lines import EMPTY, StoredLine, read_line, read_runs
-from stemma.store.saving import Home, Mark
+from stemma.store.lines import EMPTY, StoredLine, newest_message, read_line, read_runs
+from stemma.store.saving import Address, Home, Mark
 
 _CHUNK = 500
 """How many messages one query asks for."""
@@ -25,14 +25,16 @@ class GraphReader:
     def __init__(self, db: sqlite3.Connection, store: object) -> None:
         self.db, self.store = db, store
         self.messages: dict[int, Message] = {}
+        self.newest = newest_message(db)
         self.near: dict[int, list[int]] = {}
         """The line read last; the next one is most often a change of it."""
 
     def read(self, row: int) -> MessageGraph:
         """The graph in `row`."""
         graphs = {member: MessageGraph() for member in self.rows_below(row)}
+        name = self.db.execute("SELECT name FROM graph WHERE id = ?", (row,)).fetchone()[0]
         for member, graph in graphs.items():
-            self.fill(graph, member, graphs)
+            self.fill(graph, member, (name, member != row), graphs)
         return graphs[row]
 
     def rows_below(self, row: int) -> Iterable[int]:
@@ -45,32 +47,32 @@ class GraphReader:
             waiting += fresh
         return found
 
-    def fill(self, graph: MessageGraph, row: int, graphs: dict[int, MessageGraph]) -> None:
+    def fill(self, graph: MessageGraph, row: int, address: Address, graphs: dict[int, MessageGraph]) -> None:
         """Put into an empty graph what its row, and those that refer to it, say."""
-        head = self.db.execute("SELECT name, line, seal FROM graph WHERE id = ?", (row,)).fetchone()
+        head = self.db.execute("SELECT line FROM graph WHERE id = ?", (row,)).fetchone()
         if head is None:
             raise StoreDamaged(f"graph {row} is missing; `stemma verify` names what refers to it")
-        name, line_row, seal = head
         taken, calls_hash = self.calls(graph, row)
         versions_hash: list[Id] = [START]
         versions = self.versions(row, taken, versions_hash)
         first = list(versions)  # before the current line, which is a change of them
-        line = self.line(line_row)
+        line = self.line(head[0])
         graph.restore(line.messages, first)
+        _check_places(graph, row)
         links_hash = self.links(graph, row, graphs)
         counts = (len(first), len(graph._recorded), len(graph._links))
-        home = Home(row, seal, *counts, versions_hash[0], calls_hash, links_hash)
-        graph.marks[self.store] = Mark(line, {name: home})
+        home = Home(row, line, *counts, versions_hash[0], calls_hash, links_hash)
+        graph.marks[self.store] = Mark(line, {address: home})
 
     def line(self, row: int | None) -> StoredLine:
         """A line with its messages."""
         if row is None:
             return EMPTY
-        numbers = read_line(self.db, row, self.near)
+        numbers = read_line(self.db, row, self.near, self.newest)
         self.near = {row: numbers}
         self.fetch(numbers)
-        depth = self.db.execute("SELECT depth FROM line WHERE id = ?", (row,)).fetchone()[0]
-        return StoredLine(row, depth, [self.messages[n] for n in numbers], numbers)
+        depth, tip = self.db.execute("SELECT depth, tip FROM line WHERE id = ?", (row,)).fetchone()
+        return StoredLine(row, tip, depth, [self.messages[n] for n in numbers], numbers)
 
     def fetch(self, numbers: list[int]) -> None:
         """Read the messages that have not been read yet."""
@@ -81,6 +83,7 @@ class GraphReader:
             for number, name, body in self.db.execute(
                 f"SELECT id, hash, body FROM message WHERE id IN ({holes})", chunk
             ):
+                decode(body)  # whoever reads the message later must not be the one to find it damaged
                 self.messages[number] = Message.stored(body, name)
         if missing := [n for n in wanted if n not in self.messages]:
             raise StoreDamaged(f"message {missing[0]} is missing; `stemma verify` names the lines that need it")
@@ -92,8 +95,10 @@ class GraphReader:
             " FROM version v JOIN line ON line.id = v.line WHERE v.graph = ? ORDER BY v.number",
             (row,),
         )
-        for number, line_row, at, reason, replaced, runs, tip in found.fetchall():
-            line, put = self.line(line_row), read_runs(runs)
+        for expected, (number, line_row, at, reason, replaced, runs, tip) in enumerate(found.fetchall()):
+            if number != expected:
+                raise StoreDamaged(f"version {expected} of graph {row} is missing")
+            line, put = self.line(line_row), read_runs(runs, self.newest)
             self.fetch(put)
             replacement = tuple(self.messages[n] for n in put)
             kept = Kept(0, len(line.messages), at, reason, replaced, replacement, tuple(taken.get(number, ())))
@@ -131,3 +136,12 @@ class GraphReader:
             graph._links.append((message, graphs[child]))
             facts = roll(facts, [link_fact(message.id, str(child).encode())])
         return facts
+
+
+def _check_places(graph: MessageGraph, row: int) -> None:
+    """Each call stands on one line of the graph, at a message of it."""
+    lines = [(graph._live, len(graph))] + [(kept.calls, kept.length) for kept in graph._history.kept]
+    if sorted(n for calls, _ in lines for n in calls) != list(range(len(graph._recorded))):
+        raise StoreDamaged(f"a call of graph {row} is missing or stands nowhere; `stemma verify` names what is wrong")
+    if not all(0 <= graph._recorded[n].at < length for calls, length in lines for n in calls):
+        raise StoreDamaged(f"a call of graph {row} stands where no message is; `stemma verify` names what is wrong")

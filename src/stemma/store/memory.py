@@ -3,12 +3,12 @@
 It keeps forks, which share every message with the graphs they were made from.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Self
 
 from stemma.core.canonical import plain
-from stemma.core.fingerprint import fingerprint
+from stemma.core.fingerprint import children_first, fingerprint
 from stemma.core.graph import MessageGraph
 from stemma.core.ids import ROOT, Id, chain
 from stemma.core.message import Message
@@ -41,14 +41,17 @@ class MemoryStore:
         self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> None:
         check_name("graph's name", name)
+        if run is not None:
+            check_name("run's name", run)
+        given = None if metadata is None else plain(dict(metadata), "metadata")
         mark, now = graph.marks.setdefault(self, _Mark()), fingerprint(graph)
         held = self._graphs.get(name)
-        if held is not None and fingerprint(held) != mark.saved.get(name, now):
+        if held is not None and not _goes_on(graph, held, mark.saved.get(name), now):
             raise NameTaken(name_taken(name))
         old_run, old_metadata = self._about.get(name, (None, {}))
         if run is not None:
-            self._runs.setdefault(check_name("run's name", run), {})
-        about = old_metadata if metadata is None else plain(dict(metadata), "metadata")
+            self._runs.setdefault(run, {})
+        about = old_metadata if given is None else given
         self._graphs[name], self._about[name] = _snapshot(graph), (run or old_run, about)
         mark.saved[name] = now
 
@@ -85,6 +88,8 @@ class MemoryStore:
         self._runs[check_name("run's name", name)] = plain(dict(metadata), "metadata")
 
     def find(self, prefix: str) -> list[Found]:
+        if not prefix:
+            return []
         found: dict[tuple[str, str], Found] = {}
         for place, node, message in self._places():
             for kind, name in (("node", node.hex()), ("message", message.hex())):
@@ -105,13 +110,13 @@ class MemoryStore:
 
     def verify(self) -> list[Finding]:
         bodies = {
-            m.id: m.body
+            (m.id, m.body)
             for top in self._graphs.values()
             for graph in top.reach()
             for _, line in own_lines(graph)
             for m in line
         }
-        checks = (check_message(f"message {name.hex()}", body, name) for name, body in bodies.items())
+        checks = (check_message(f"message {name.hex()}", body, name) for name, body in bodies)
         return [finding for finding in checks if finding is not None]
 
     def close(self) -> None:
@@ -130,6 +135,24 @@ def name_taken(name: str) -> str:
         f"{name!r} holds another conversation, or a newer state of this one; "
         "load it and go on from there, or save under another name"
     )
+
+
+def _goes_on(graph: MessageGraph, held: MessageGraph, known: Id | None, now: Id) -> bool:
+    """Whether a handle, last saved as `known`, may be saved where `held` is; one never saved must say the same."""
+    if known is not None:
+        return fingerprint(held) == known
+    mine, theirs = ([(m, m.links()) for m in children_first(top)] for top in (graph, held))
+    return fingerprint(held) == now and shape(mine) == shape(theirs)
+
+
+def shape(members: Iterable[tuple[MessageGraph, list[tuple[Message, MessageGraph]]]]) -> list[int]:
+    """Which of `members`, given children first, each link leads to: equal subagents are not yet the same one."""
+    numbers: dict[int, int] = {}
+    found = []
+    for number, (graph, links) in enumerate(members):
+        numbers[id(graph)] = number
+        found += [numbers[id(child)] for _, child in links] + [-1]
+    return found
 
 
 def own_lines(graph: MessageGraph) -> Iterator[tuple[int | None, list[Message]]]:

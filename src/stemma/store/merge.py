@@ -1,7 +1,8 @@
 """Taking one store into another.
 
 A graph whose name is free here keeps it; one that is here already is left; one whose name holds another
-conversation comes in as `name~` and the first eight digits of its fingerprint, so that merging again finds it.
+conversation comes in as `name~` and the first eight digits of its fingerprint (more, if that is taken too), so that
+merging again finds it.
 Each graph is one transaction: an interrupted merge is finished by running it again.
 """
 
@@ -10,6 +11,7 @@ from typing import Any
 
 from stemma.core.fingerprint import fingerprint
 from stemma.core.graph import MessageGraph
+from stemma.core.names import LONGEST
 from stemma.errors import NotFound
 from stemma.store.protocol import MergeReport, Store
 
@@ -30,9 +32,8 @@ def _merge_graph(
     into: Store, graph: MessageGraph, name: str, run: str | None, metadata: Mapping[str, Any], report: MergeReport
 ) -> None:
     mark = fingerprint(graph)
-    target = name
-    if _holds_another(into, name, mark):
-        target = f"{name}~{mark.hex()[:8]}"
+    targets = [name, *(f"{name[: LONGEST - digits - 1]}~{mark.hex()[:digits]}" for digits in range(8, 65, 8))]
+    target = next((one for one in targets if _fingerprint_of(into, one) in (None, mark)), targets[-1])
     if _fingerprint_of(into, target) == mark:
         report.same.append(target)
         return
@@ -40,10 +41,6 @@ def _merge_graph(
     if target != name:
         report.renamed[name] = target
     report.added.append(target)
-
-
-def _holds_another(store: Store, name: str, mark: bytes) -> bool:
-    return _fingerprint_of(store, name) not in (None, mark)
 
 
 def _fingerprint_of(store: Store, name: str) -> bytes | None:

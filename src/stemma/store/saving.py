@@ -23,7 +23,7 @@ from stemma.core.ids import ROOT, Id, call_id, digest
 from stemma.core.message import Message
 from stemma.errors import NameTaken
 from stemma.store.lines import EMPTY, StoredLine, nodes_of, write_line, write_messages, write_runs
-from stemma.store.memory import name_taken
+from stemma.store.memory import name_taken, shape
 from stemma.store.writer import Transaction
 
 
@@ -31,8 +31,8 @@ class Home(msgspec.Struct, frozen=True):
     """A row of `graph` that a handle writes to, and how much of the handle it has."""
 
     row: int
-    line: int | None = None
-    """The row of its line, as we last wrote or read it."""
+    line: StoredLine = EMPTY
+    """As we last wrote or read it."""
     versions: int = 0
     calls: int = 0
     links: int = 0
@@ -41,7 +41,7 @@ class Home(msgspec.Struct, frozen=True):
     links_hash: Id = START
 
 
-Place = tuple[str, bool]
+Address = tuple[str, bool]
 """The name a graph was saved under, and whether it stands below the graph of that name: a subagent's conversation has
 a row for each name that reaches it, so that each name keeps what was saved under it."""
 
@@ -50,7 +50,7 @@ class Mark(msgspec.Struct, frozen=True):
     """What a store has of a handle. Shared by forks, hence frozen."""
 
     line: StoredLine
-    homes: dict[Place, Home]
+    homes: dict[Address, Home]
 
     def fork(self) -> "Mark":
         """A fork is another conversation: it shares lines, not homes."""
@@ -75,14 +75,14 @@ def take_all(graph: MessageGraph, store: object, name: str) -> list[Snapshot]:
     """The graph as it is now, after all that it contains, for saving it under `name`."""
     *below, top = children_first(graph)
     mark: Mark | None = graph.marks.get(store)
-    whole = mark is None or name not in mark.homes
-    return [*(_take(child, store, None, whole) for child in below), _take(top, store, name, whole)]
+    whole = mark is None or (name, False) not in mark.homes
+    return [*(_take(child, store, (name, True), whole) for child in below), _take(top, store, (name, False), whole)]
 
 
-def _take(graph: MessageGraph, store: object, name: str | None, whole: bool) -> Snapshot:
+def _take(graph: MessageGraph, store: object, address: Address, whole: bool) -> Snapshot:
     graph._settle()
     mark: Mark | None = graph.marks.get(store)
-    known = 0 if whole or mark is None or name not in mark.homes else mark.homes[name].versions
+    known = 0 if whole or mark is None or address not in mark.homes else mark.homes[address].versions
     return Snapshot(
         graph=graph,
         line=graph._line.copy(),
@@ -111,11 +111,11 @@ class GraphWriter:
     """One graph's way to disk."""
 
     def __init__(
-        self, transaction: Transaction, store: object, snapshot: Snapshot, place: Place, children: dict[int, int]
+        self, transaction: Transaction, store: object, snapshot: Snapshot, address: Address, children: dict[int, int]
     ) -> None:
         self.transaction, self.db = transaction, transaction.db
-        self.store, self.snapshot, self.place, self.children = store, snapshot, place, children
-        self.name = None if place[1] else place[0]
+        self.store, self.snapshot, self.address, self.children = store, snapshot, address, children
+        self.name = None if address[1] else address[0]
         self.mark = known_mark(transaction, store, snapshot.graph) or Mark(EMPTY, {})
         self.call_facts: dict[int, Id] = {}
 
@@ -124,33 +124,38 @@ class GraphWriter:
         before = self.home()
         line, home = self.write_versions(before)
         line = write_line(self.db, self.snapshot.line, self.snapshot.nodes, line)
-        home = self.write_links(self.write_calls(home))
-        if home != before or line is not self.mark.line or run is not None or metadata is not None:
-            home = self.write_head(home, line, run, metadata)
-            note(self.transaction, self.store, self.snapshot.graph, Mark(line, {**self.mark.homes, self.name: home}))
+        home = msgspec.structs.replace(self.write_links(self.write_calls(home)), line=line)
+        if home != before or self.address not in self.mark.homes or run is not None or metadata is not None:
+            self.write_head(home, run, metadata)
+            note(self.transaction, self.store, self.snapshot.graph, Mark(line, {**self.mark.homes, self.address: home}))
         return home.row
 
     def home(self) -> Home:
         """The row to write to: ours, or a new one; never one that somebody else has moved."""
-        ours = self.mark.homes.get(self.name)
+        ours = self.mark.homes.get(self.address)
         if ours is None:
             if self.db.execute("SELECT 1 FROM graph WHERE name = ?", (self.name,)).fetchone():
-                raise NameTaken(name_taken(self.name or "the subagent's conversation"))
+                raise NameTaken(name_taken(self.address[0]))
             return self.new_home()
-        seal = self.db.execute("SELECT seal FROM graph WHERE id = ?", (ours.row,)).fetchone()
-        if seal is None or seal[0] != ours.seal:
-            raise NameTaken(name_taken(self.name or "the subagent's conversation"))
-        return ours
+        question = "SELECT g.run, g.metadata, g.seal, l.id, l.depth FROM graph g LEFT JOIN line l ON l.id = g.line"
+        held = self.db.execute(f"{question} WHERE g.id = ?", (ours.row,)).fetchone()
+        if held is None or held[2] != seal_graph(self.name, held[0], held[1], ours.line.tip, ours):
+            raise NameTaken(name_taken(self.address[0]))
+        if held[3] in (ours.line.row, None):
+            return ours
+        # Somebody went away and came back to the same messages: what we write now comes after their line.
+        return msgspec.structs.replace(ours, line=msgspec.structs.replace(ours.line, row=held[3], depth=held[4]))
 
     def new_home(self) -> Home:
         values = (self.name, b"{}", b"")
         row = self.db.execute("INSERT INTO graph (name, metadata, seal) VALUES (?, ?, ?)", values).lastrowid
         assert row is not None
-        return Home(row, b"")
+        return Home(row)
 
     def write_versions(self, home: Home) -> tuple[StoredLine, Home]:
         """New versions, oldest first, each line as a change of the one before."""
-        line, facts, snapshot = self.mark.line, [], self.snapshot
+        facts, snapshot = [], self.snapshot
+        line = home.line if self.address in self.mark.homes else self.mark.line
         for number in range(home.versions, len(snapshot.kept)):
             kept, messages = snapshot.kept[number], snapshot.kept_lines[number]
             nodes = nodes_of(messages, snapshot.line, snapshot.nodes)
@@ -226,18 +231,28 @@ class GraphWriter:
             facts.append(link_fact(message.id, str(child_row).encode()))
         return msgspec.structs.replace(home, links=len(links), links_hash=roll(home.links_hash, facts))
 
-    def write_head(self, home: Home, line: StoredLine, run: str | None, metadata: Mapping[str, Any] | None) -> Home:
+    def write_head(self, home: Home, run: str | None, metadata: Mapping[str, Any] | None) -> None:
         """Move the tip, and seal all that belongs to the graph."""
         held = self.db.execute("SELECT run, metadata FROM graph WHERE id = ?", (home.row,)).fetchone()
         run_row = held[0] if run is None else write_run(self.db, run, None)
         about = held[1] if metadata is None else canonical(metadata)
-        tip = self.snapshot.nodes[-1] if self.snapshot.line else ROOT
-        seal = seal_graph(self.name, run_row, about, tip, home)
+        seal = seal_graph(self.name, run_row, about, home.line.tip, home)
         self.db.execute(
             "UPDATE graph SET run = ?, line = ?, metadata = ?, seal = ? WHERE id = ?",
-            (run_row, line.row, about, seal, home.row),
+            (run_row, home.line.row, about, seal, home.row),
         )
-        return msgspec.structs.replace(home, seal=seal)
+
+
+def adopt(transaction: Transaction, store: object, snapshots: list[Snapshot], loaded: MessageGraph) -> bool:
+    """Let a graph that says what `loaded` says go on in its rows; False if the two share subagents differently."""
+    members = children_first(loaded)
+    if shape((s.graph, s.links) for s in snapshots) != shape((graph, graph.links()) for graph in members):
+        return False
+    for snapshot, same in zip(snapshots, members, strict=True):
+        mark: Mark = same.marks[store]
+        homes = (known_mark(transaction, store, snapshot.graph) or mark).homes
+        note(transaction, store, snapshot.graph, Mark(mark.line, {**homes, **mark.homes}))
+    return True
 
 
 def note(transaction: Transaction, store: object, graph: MessageGraph, mark: Mark) -> None:
@@ -256,7 +271,7 @@ def seal_graph(name: str | None, run: int | None, metadata: bytes, tip: Id, home
     """The hash over all that belongs to a graph."""
     counts = f"{run} {home.versions} {home.calls} {home.links}".encode()
     hashes = (home.versions_hash, home.calls_hash, home.links_hash)
-    return digest("sealed graph", (name or "").encode(), metadata, tip, counts, *hashes)
+    return digest("sealed graph", b"" if name is None else b"=" + name.encode(), metadata, tip, counts, *hashes)
 
 
 def seal_run(name: str, metadata: bytes) -> Id:

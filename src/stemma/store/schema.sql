@@ -9,7 +9,7 @@ CREATE TABLE message (          -- every message body, once, whoever says it
 
 CREATE TABLE line (             -- a path from a root: base[:head] + added + base[-tail:]
     id     INTEGER PRIMARY KEY, -- always greater than its base's, so lines cannot be cyclic
-    base   INTEGER REFERENCES line, -- the line this one is written as a change of; NULL: `added` is all of it
+    base   INTEGER REFERENCES line, -- the line this one came after; if it keeps nothing of it, `added` is all of this one
     head   INTEGER NOT NULL,    -- how many first messages of the base it keeps
     tail   INTEGER NOT NULL,    -- how many last messages of the base it keeps
     added  BLOB NOT NULL,       -- msgpack [first message.id, count, first, count, …]: runs of messages in between
@@ -50,7 +50,7 @@ CREATE TABLE graph (            -- a movable tip: what the user calls a conversa
     id       INTEGER PRIMARY KEY, -- inner number
     name     TEXT UNIQUE,       -- chosen by the user; NULL for a subagent's conversation
     run      INTEGER REFERENCES run, -- the run it belongs to, if any
-    line     INTEGER REFERENCES line, -- its current line; NULL while it is empty
+    line     INTEGER REFERENCES line, -- its current line; NULL if it was always empty
     metadata BLOB NOT NULL,     -- free-form JSON
     seal     BLOB NOT NULL      -- SHA-256 over all that belongs to the graph; see store/seal.py
 );

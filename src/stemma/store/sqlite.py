@@ -10,7 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,15 +19,25 @@ from stemma.core.fingerprint import fingerprint
 from stemma.core.graph import MessageGraph
 from stemma.core.names import check_name
 from stemma.core.verify import Finding
-from stemma.errors import NameTaken, NotFound, StoreClosed, StoreDamaged, StoreError, StoreMissing, StoreTooNew
+from stemma.errors import (
+    NameTaken,
+    NotFound,
+    StemmaError,
+    StoreClosed,
+    StoreDamaged,
+    StoreError,
+    StoreMissing,
+    StoreTooNew,
+)
 from stemma.store.checking import check
 from stemma.store.finding import find
+from stemma.store.lines import UNREADABLE
 from stemma.store.loading import GraphReader
 from stemma.store.memory import name_taken
 from stemma.store.merge import merge
 from stemma.store.protocol import Found, GraphInfo, MergeReport, RunInfo, Store
-from stemma.store.saving import GraphWriter, Snapshot, known_mark, note, snapshot_fingerprint, take_all, write_run
-from stemma.store.writer import Transaction, Writer, translate
+from stemma.store.saving import GraphWriter, Snapshot, adopt, known_mark, snapshot_fingerprint, take_all, write_run
+from stemma.store.writer import Transaction, Writer
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = int.from_bytes(b"stem", "big")
@@ -40,7 +50,10 @@ class SQLiteStore:
         self.path = os.fspath(path)
         if not create and not os.path.exists(self.path):
             raise StoreMissing(f"there is no store at {self.path}; check the path, or save a graph there first")
-        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise StoreError(f"cannot make the folder of {self.path}: {problem}") from problem
         self._token = object()
         self._closed = False
         self._readers = threading.local()
@@ -76,22 +89,20 @@ class SQLiteStore:
         """Write a graph, the last of `snapshots`, after the subagents it contains."""
         rows: dict[int, int] = {}
         for snapshot in snapshots[:-1]:
-            child = GraphWriter(transaction, self._token, snapshot, None, rows)
+            child = GraphWriter(transaction, self._token, snapshot, (name, True), rows)
             rows[id(snapshot.graph)] = child.write(None, None)
-        GraphWriter(transaction, self._token, snapshots[-1], name, rows).write(run, about)
+        GraphWriter(transaction, self._token, snapshots[-1], (name, False), rows).write(run, about)
 
     def _adopt(self, transaction: Transaction, snapshots: list[Snapshot], name: str) -> None:
         """A handle that was never saved under a name that exists may go on there if it says exactly the same."""
-        graph = snapshots[-1].graph
-        mark = known_mark(transaction, self._token, graph)
+        mark = known_mark(transaction, self._token, snapshots[-1].graph)
         held = transaction.db.execute("SELECT id FROM graph WHERE name = ?", (name,)).fetchone()
-        if held is None or (mark and name in mark.homes):
+        if held is None or (mark and (name, False) in mark.homes):
             return
         loaded = GraphReader(transaction.db, self._token).read(held[0])
-        if fingerprint(loaded) != snapshot_fingerprint(snapshots):
+        same = fingerprint(loaded) == snapshot_fingerprint(snapshots)
+        if not (same and adopt(transaction, self._token, snapshots, loaded)):
             raise NameTaken(name_taken(name))
-        for mine, theirs in zip(graph.reach(), loaded.reach(), strict=False):
-            note(transaction, self._token, mine, theirs.marks[self._token])
 
     def save_run(self, name: str, metadata: Mapping[str, Any]) -> None:
         check_name("run's name", name)
@@ -110,25 +121,25 @@ class SQLiteStore:
     def graphs(self, run: str | None = None) -> list[GraphInfo]:
         with self._reading() as db:
             found = db.execute(
-                "SELECT g.name, run.name, hex(line.tip), coalesce(line.length, 0),"
+                "SELECT g.name, run.name, CASE WHEN line.length THEN hex(line.tip) END, coalesce(line.length, 0),"
                 " (SELECT count(*) FROM version WHERE graph = g.id),"
                 " (SELECT count(*) FROM placed WHERE graph = g.id), g.metadata"
                 " FROM graph g LEFT JOIN line ON line.id = g.line LEFT JOIN run ON run.id = g.run"
                 " WHERE g.name IS NOT NULL AND (?1 IS NULL OR run.name = ?1) ORDER BY g.name",
                 (run,),
-            ).fetchall()
-        return [
-            GraphInfo(name, of, tip.lower() or None, length, versions, calls, decode(about))
-            for name, of, tip, length, versions, calls, about in found
-        ]
+            )
+            return [
+                GraphInfo(name, of, tip and tip.lower(), length, versions, calls, decode(about))
+                for name, of, tip, length, versions, calls, about in found
+            ]
 
     def runs(self) -> list[RunInfo]:
         with self._reading() as db:
             found = db.execute(
                 "SELECT name, (SELECT count(*) FROM graph WHERE run = run.id AND name IS NOT NULL), metadata"
                 " FROM run ORDER BY name"
-            ).fetchall()
-        return [RunInfo(name, graphs, decode(about)) for name, graphs, about in found]
+            )
+            return [RunInfo(name, graphs, decode(about)) for name, graphs, about in found]
 
     def find(self, prefix: str) -> list[Found]:
         with self._reading() as db:
@@ -158,9 +169,13 @@ class SQLiteStore:
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, isolation_level=None, timeout=10.0, check_same_thread=False)
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA foreign_keys = ON")
-        db.execute("PRAGMA cache_size = -65536")
+        try:
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA foreign_keys = ON")
+            db.execute("PRAGMA cache_size = -65536")
+        except (sqlite3.Error, UnicodeError):  # the latter where SQLite's complaint quotes damage
+            db.close()
+            raise
         return db
 
     @contextmanager
@@ -178,31 +193,33 @@ class SQLiteStore:
             try:
                 yield db
             finally:
-                db.execute("ROLLBACK")
-        except sqlite3.Error as problem:
-            raise translate(problem, self.path) from problem
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+        except StemmaError:
+            raise
+        except sqlite3.OperationalError as problem:
+            raise StoreError(f"cannot read {self.path}: {problem}") from problem
+        except (sqlite3.DatabaseError, *UNREADABLE) as problem:
+            raise StoreDamaged(f"{self.path}: {problem}; `stemma verify` names what is wrong") from problem
 
     def _check_file(self, create: bool) -> None:
         """Make the file if it is new; refuse it if it is not ours or from the future."""
         try:
-            db = self._connect()
-        except sqlite3.Error as problem:
+            with closing(self._connect()) as db:
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                application = db.execute("PRAGMA application_id").fetchone()[0]
+                if (version, application) == (0, 0) and create:
+                    self._create(db)
+                elif application != APPLICATION_ID:
+                    raise StoreDamaged(f"{self.path} is not a store of stemma")
+                elif version > SCHEMA_VERSION:
+                    raise StoreTooNew(
+                        f"{self.path} has format {version}, this stemma reads up to {SCHEMA_VERSION}; upgrade stemma"
+                    )
+        except sqlite3.OperationalError as problem:
             raise StoreError(f"cannot open {self.path}: {problem}") from problem
-        try:
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            application = db.execute("PRAGMA application_id").fetchone()[0]
-            if (version, application) == (0, 0) and create:
-                self._create(db)
-            elif application != APPLICATION_ID:
-                raise StoreDamaged(f"{self.path} is not a store of stemma")
-            elif version > SCHEMA_VERSION:
-                raise StoreTooNew(
-                    f"{self.path} has format {version}, this stemma reads up to {SCHEMA_VERSION}; upgrade stemma"
-                )
-        except sqlite3.DatabaseError as problem:
+        except (sqlite3.DatabaseError, UnicodeError) as problem:
             raise StoreDamaged(f"{self.path} is not a store of stemma: {problem}") from problem
-        finally:
-            db.close()
 
     def _create(self, db: sqlite3.Connection) -> None:
         """Lay out the tables; two processes may try at once, and one of them finds it done."""

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from stemma.errors import NotWritten, StemmaError, StoreBusy, StoreClosed, StoreDamaged
@@ -53,6 +53,7 @@ class Writer:
     def submit(self, job: Callable[[Transaction], T]) -> "Future[T]":
         """Do `job` in a transaction soon."""
         done: Future[T] = Future()
+        done.set_running_or_notify_cancel()  # a save that was asked for is made, also if nobody waits for it any more
         with self._starting:
             if self._closed:
                 raise StoreClosed(f"{self._path} was closed; open it again to write")
@@ -84,7 +85,10 @@ class Writer:
                 continue
             if group and not self._do(db, group):
                 for single in group:
-                    self._do(db, [single], last_try=True)
+                    self._do(db, [single])
+            if db.in_transaction:  # it could not even be rolled back
+                db.close()
+                db = None
         if db is not None:
             db.close()
 
@@ -98,7 +102,7 @@ class Writer:
             group.append(entry)
         return group, True
 
-    def _do(self, db: sqlite3.Connection, group: list[tuple[Job, "Future[Any]"]], *, last_try: bool = False) -> bool:
+    def _do(self, db: sqlite3.Connection, group: list[tuple[Job, "Future[Any]"]]) -> bool:
         """Do a group as one transaction; True if every future of it was settled."""
         transaction = Transaction(db)
         try:
@@ -108,11 +112,13 @@ class Writer:
                 db.execute("COMMIT")
         except BaseException as problem:  # noqa: BLE001  it rises where the result is asked for
             if db.in_transaction:
-                db.execute("ROLLBACK")
-            if len(group) == 1 or last_try:
-                group[0][1].set_exception(translate(problem, self._path))
-                return True
-            return False
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+            if len(group) > 1 and not isinstance(problem, StoreBusy):
+                return False
+            for _, done in group:
+                done.set_exception(translate(problem, self._path))
+            return True
         for act in transaction.after.values():
             act()
         for (_, done), result in zip(group, results, strict=True):

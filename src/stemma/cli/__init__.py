@@ -1,0 +1,1 @@
+"""The command line: one small module a command, and the only reader of environment variables."""

@@ -1,0 +1,105 @@
+"""The command `stemma`: exit codes, and errors in one line.
+
+0 is fine, 1 is wrong usage or nothing found, 2 is `verify` found something. No user sees a traceback for what a user
+can cause. Commands import what they need when they run, so that `stemma --help` answers at once.
+`tests/cli/test_main.py` proves it.
+"""
+
+import sys
+from typing import Annotated, cast
+
+import typer
+from typer.main import get_command
+
+from stemma.cli import diff, log, merge, show, verify
+from stemma.cli.screen import stop_writing, visible
+from stemma.errors import StemmaError
+
+_UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
+"""The base of all complaints about arguments. It lives in click or, in newer versions, inside typer."""
+
+app = typer.Typer(
+    name="stemma",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (log.log, show.show, diff.diff, verify.verify, merge.merge):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"stemma {version('stemmata')}")
+        except PackageNotFoundError:  # run from a checkout that was never installed
+            typer.echo("stemma, not installed")
+        raise typer.Exit
+
+
+@app.callback()
+def stemma(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Look at recorded agent conversations: every version, every model call, every subagent.
+
+    The store is `stemma.db` in the current folder, unless --store or STEMMA_STORE says otherwise.
+    Exit codes: 0 fine, 1 wrong usage or nothing found, 2 verify found something.
+    """
+
+
+def run() -> None:
+    """The entry point: never a traceback, whatever the encoding of the terminal."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the arguments say; the exit code."""
+    try:
+        code = get_command(app).main(arguments, prog_name="stemma", standalone_mode=False)
+        return _flushed(code or 0)
+    except _UsageError as problem:
+        return _complain(_usage(problem))
+    except typer.Abort:
+        return _complain("aborted")
+    except (StemmaError, OSError) as problem:
+        return _complain(str(problem))
+    except _damage() as problem:
+        return _complain(f"a record cannot be read ({problem}); `stemma verify` names what is wrong")
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What reading a damaged store may raise; asked for only when something was raised."""
+    import sqlite3
+
+    import msgspec
+
+    return (msgspec.MsgspecError, sqlite3.Error, UnicodeError)
+
+
+def _flushed(code: int) -> int:
+    """`code`, once all output has left, or the reader has."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        stop_writing()
+    return code
+
+
+def _complain(problem: str) -> int:
+    typer.echo(f"stemma: {visible(problem)}", err=True)
+    return 1
+
+
+def _usage(problem: BaseException) -> str:
+    """The complaint, and where to read what is right."""
+    context = getattr(problem, "ctx", None)
+    where = context.command_path if context is not None else "stemma"
+    return f"{problem.format_message()} (see `{where} --help`)"  # type: ignore[attr-defined]

@@ -1,0 +1,69 @@
+"""`stemma verify`: derive every id of a store again. `tests/cli/test_verify.py` runs it on sound and damaged files."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stemma.cli.options import DEFAULT_STORE, JsonOption, reading
+from stemma.cli.screen import Screen, pad
+
+if TYPE_CHECKING:
+    from stemma.core.verify import Finding
+    from stemma.store import Store
+
+
+def verify(
+    store: Annotated[
+        str, typer.Argument(envvar="STEMMA_STORE", metavar="STORE", help="The store to check.")
+    ] = DEFAULT_STORE,
+    json: JsonOption = False,
+) -> None:
+    """Derive every id in a store again, and name all that is wrong.
+
+    Exits with 2 if anything is.
+    """
+    with reading(store) as opened:
+        findings, counts = opened.verify(), _counts(opened)
+    try:
+        _print_json(store, findings, counts) if json else _print(store, findings, counts)
+    finally:  # also when the reader of the output has gone: the code is what scripts look at
+        if findings:
+            raise typer.Exit(2)
+
+
+def _counts(store: "Store") -> dict[str, int] | None:
+    """How much there was to check; None if a damaged file cannot even say that."""
+    import msgspec
+
+    from stemma.errors import StemmaError
+
+    try:
+        graphs = store.graphs()
+    except (StemmaError, msgspec.MsgspecError, UnicodeError):
+        return None
+    return {
+        "graphs": len(graphs),
+        "lines": sum(info.versions + (info.messages > 0) for info in graphs),
+        "messages": sum(info.messages for info in graphs),
+        "calls": sum(info.calls for info in graphs),
+    }
+
+
+def _print_json(path: str, findings: "list[Finding]", counts: dict[str, int] | None) -> None:
+    found = [{"kind": f.kind, "subject": f.subject, "detail": f.detail} for f in findings]
+    Screen().json({"store": path, "sound": not findings, "checked": counts, "findings": found})
+
+
+def _print(path: str, findings: "list[Finding]", counts: dict[str, int] | None) -> None:
+    screen = Screen()
+    checked = ", ".join(f"{n:,} {what}" for what, n in counts.items()) if counts else "what could be read"
+    screen.line((path, "bold"), f": checked {checked}")
+    width = max((len(f.kind) for f in findings), default=0)
+    for finding in sorted(findings, key=lambda f: f.kind):
+        screen.line((pad(finding.kind, width), "red"), f"  {finding.subject}: {finding.detail}")
+    kinds = Counter(f.kind for f in findings)
+    if kinds:
+        screen.line((f"{len(findings)} found: ", "bold red"), ", ".join(f"{n} {kind}" for kind, n in kinds.items()))
+    else:
+        screen.line(("all ids are right", "green"))
