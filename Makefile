@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Debian packages that some tests use. Without them those tests are skipped with a message that names the package.
 SYSTEM_PACKAGES := strace
 
-.PHONY: demo test test-slow lint format bench clean
+.PHONY: demo test test-slow test-trainers lint format bench clean
 
 demo: $(VENV)/.run
 	@$(BIN)/python examples/demo.py
@@ -16,6 +16,24 @@ test: $(VENV)/.test system-packages lint
 
 test-slow: $(VENV)/.test system-packages
 	$(BIN)/python -m pytest -n 2 -m slow --override-ini addopts="-q --import-mode=importlib"
+
+# The trainers' own loaders, each in an environment of its own: minutes and gigabytes, so not part of `make test`.
+TRAINERS := trl axolotl llamafactory
+TORCH ?= torch==2.13.0
+
+test-trainers: $(TRAINERS:%=test-trainer-%)
+
+test-trainer-%: $(VENV)-%/.installed
+	$(VENV)-$*/bin/python -m pytest tests/trainers/$*
+
+$(VENV)-%/.installed: tests/trainers/%/requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	if [ -f tests/trainers/$*/requirements-nodeps.txt ]; then \
+		$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/trainers/$*/requirements-nodeps.txt; fi
+	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[columns]' pytest hypothesis
+	touch $@
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
@@ -50,4 +68,4 @@ system-packages:
 	fi
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from cli.conversations import demo, say
 
+from cli.conversations import demo, say
 from stemma import MessageGraph, open_store
 from stemma.cli.main import main
 

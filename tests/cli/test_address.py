@@ -1,8 +1,8 @@
 """Every way to name a line or a message, names that look like addresses, and ids that fit several."""
 
 import pytest
-from cli.conversations import demo, say
 
+from cli.conversations import demo, say
 from stemma import MessageGraph
 from stemma.cli.address import Place, address, resolve
 from stemma.errors import Ambiguous, NotFound
@@ -74,7 +74,8 @@ def test_a_prefix_that_fits_several_names_them_all(store: MemoryStore):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "demo@3", "demo:6", "demo:-7", "demo/1", "demo/0/1", "ffffffffffff", "\ud800", "demo\n", "demo@-1", "@0"]
+    "text",
+    ["", "demo@3", "demo:6", "demo:-7", "demo/1", "demo/0/1", "ffffffffffff", "\ud800", "demo\n", "demo@-1", "@0"],
 )
 def test_what_is_not_there_is_not_found(store: MemoryStore, text: str):
     with pytest.raises(NotFound):

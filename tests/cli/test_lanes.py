@@ -6,10 +6,10 @@ from pathlib import Path
 
 from cli.conftest import Run
 from cli.conversations import by, demo, edited_from_the_end, head_edited_every_turn, say, turn
-
 from stemma import MessageGraph, open_store
 from stemma.cli.drawing import as_line
 from stemma.cli.lanes import rows
+from stemma.cli.mermaid import diagram
 
 DEMO = """\
 ○ 7ae7dad767 system     You are a careful assistant.
@@ -124,9 +124,9 @@ def test_five_thousand_messages_and_three_hundred_versions_are_linear(run: Run, 
         store.save(graph, "big")
     code, out, _ = run("log", "--graph")
     assert code == 0
-    assert out.count("\n") <= len(graph) + 6 * len(graph.versions) + len(graph.calls())
+    assert out.count("\n") <= len(graph) + 6 * len(graph.versions) + 3 * len(graph.calls())
     assert all(f"@{number}\n" in out for number in range(len(graph.versions)))
-    assert run("log", "--mermaid").out.count("\n") <= 8 * (len(graph) + 6 * len(graph.versions))
+    assert sum(1 for _ in diagram(graph, "big")) <= 8 * (len(graph) + 6 * len(graph.versions))
 
 
 def test_subagents_are_drawn_at_any_depth_without_recursion(with_short_stack: Callable[[Callable[[], None]], None]):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from cli.conftest import Run
 from cli.conversations import head_edited_every_turn, say
-
 from stemma import MessageGraph, open_store
 
 TABLE = """\

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from cli.conftest import SOURCE, Run
 
 COMMANDS = ["log", "show", "diff", "verify", "merge"]
@@ -125,7 +126,9 @@ def on_a_terminal(store: Path, *arguments: str, **environment: str) -> str:
     return found.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("arguments", [["log"], ["log", "demo", "--graph"], ["show", "demo"], ["diff", "demo@0", "demo"]])
+@pytest.mark.parametrize(
+    "arguments", [["log"], ["log", "demo", "--graph"], ["show", "demo"], ["diff", "demo@0", "demo"]]
+)
 def test_a_terminal_gets_colours_and_lines_that_fit_unless_told_otherwise(demo_store: Path, arguments: list[str]):
     painted = on_a_terminal(demo_store, *arguments)
     plain = on_a_terminal(demo_store, *arguments, NO_COLOR="1")

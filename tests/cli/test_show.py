@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+
 from cli.conftest import Run
 from cli.conversations import by, say
-
 from stemma import MessageGraph, open_store
 
 ANSWER = """\

@@ -3,7 +3,6 @@
 import random
 
 from cli.conversations import by, demo, edited_from_the_end, head_edited_every_turn, say
-
 from stemma import MessageGraph
 from stemma.cli.tree import Branch, grow
 from stemma.core.ids import ROOT, Id, chain
@@ -60,7 +59,7 @@ def check(graph: MessageGraph) -> None:
 
 def check_folds(graph: MessageGraph, trunk: Branch) -> None:
     """What is folded away stands, in the same order, in the line that replaced it; nothing sampled is."""
-    newer = {number: line for number, line in enumerate([*(v.messages() for v in graph.versions), graph.messages()])}
+    newer = [*(version.messages() for version in graph.versions), graph.messages()]
     for branch in branches(trunk)[1:]:
         assert branch.version is not None
         for start, stop, folded in branch.stretches():

@@ -91,7 +91,7 @@ def kill_at(call: str, points: int, folder: Path) -> int:
     return kills
 
 
-@pytest.mark.parametrize(("call", "points"), [("pwrite64", 20), ("fdatasync", 9), ("write", 8), ("ftruncate", 6)])
+@pytest.mark.parametrize(("call", "points"), [("pwrite64", 36), ("fdatasync", 14), ("write", 14), ("ftruncate", 8)])
 def test_a_kill_at_a_system_call_loses_and_halves_nothing(tmp_path, call, points):
     kill_at(call, points, tmp_path)
 

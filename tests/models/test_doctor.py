@@ -1,5 +1,7 @@
 """Promises of the examination of an endpoint."""
 
+import asyncio
+
 from completions import call, completion
 from faultserver import Exchange, FaultServer, in_loop
 from stemma.models.doctor import examine
@@ -98,6 +100,20 @@ async def test_an_endpoint_that_fails_or_refuses_leaves_the_rest_unknown():
     failed, refused = await table("error_500"), await table("forbidden")
     assert (failed["chat"], refused["chat"]) == ("unknown", "no")
     assert {*list(failed.values())[2:], *list(refused.values())[2:]} == {"unknown"}
+
+
+@in_loop
+async def test_a_question_that_is_never_answered_does_not_hold_up_the_others():
+    async def hangs_on_n(e: Exchange) -> None:
+        """As llama.cpp does when `n` is more than its slots."""
+        if "n" in e.request.body:
+            await asyncio.sleep(60)
+        await able(e)
+
+    async with FaultServer(always=hangs_on_n) as server, OpenAIModel("m", server.base_url) as model:
+        examination = await examine(model, seconds=0.3)
+    assert examination["n samples"].answer == "unknown"
+    assert examination["tools"].answer == "yes"
 
 
 @in_loop

@@ -42,6 +42,16 @@ def test_a_key_is_sent_without_the_line_break_of_its_file():
     assert "Authorization" not in Endpoint("http://h/v1").headers
 
 
+def test_a_header_that_is_given_replaces_ours_however_it_is_written():
+    headers = Endpoint("http://h/v1", "sk-12345678", {"authorization": "Token abc", "USER-AGENT": "me"}).headers
+    assert headers == {"Content-Type": "application/json", "authorization": "Token abc", "USER-AGENT": "me"}
+
+
+def test_a_model_needs_a_name():
+    with pytest.raises(BadEndpoint):
+        OpenAIModel("", "http://h/v1")
+
+
 def test_a_key_that_http_cannot_carry_is_refused_without_repeating_it():
     with pytest.raises(BadEndpoint) as caught:
         Endpoint("http://h/v1", "sk-1234\r\nX-Evil: 5678")

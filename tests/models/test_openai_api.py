@@ -162,6 +162,14 @@ async def test_where_it_cannot_it_is_asked_again_with_another_seed(answer):
     assert sorted(reply.call.params["seed"] for reply in replies) == [7, 8, 9, 10]
 
 
+@pytest.mark.parametrize("options", [{"samples_together": False}, {"tokens": "llama.cpp"}])
+@in_loop
+async def test_samples_are_asked_for_one_by_one_where_n_is_not_to_be_trusted(options):
+    async with FaultServer() as server, OpenAIModel("m", server.base_url, **options) as model:
+        assert len(await model.samples(ask(), 3)) == 3
+    assert all("n" not in request.body for request in server.requests)
+
+
 @in_loop
 async def test_a_failed_sample_fails_them_all_and_leaves_nothing_running():
     async def refuse(exchange: Exchange) -> None:
@@ -202,15 +210,25 @@ async def test_large_contexts_and_large_replies_pass():
         assert (await model.reply(ask(text))).message["content"] == text
 
 
+@pytest.mark.parametrize("kind", [ZeroDivisionError, BrokenPipeError, TimeoutError, RecursionError])
 @in_loop
-async def test_a_callback_that_fails_is_the_callers_failure():
+async def test_a_callback_that_fails_is_the_callers_failure(kind):
     def fail(_: Delta) -> None:
-        raise ZeroDivisionError
+        raise kind("mine")
 
     async with FaultServer() as server, OpenAIModel("m", server.base_url) as model:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(kind, match="mine"):
             await model.reply(ask(), fail)
+        assert len(server.requests) == 1
         assert (await model.reply(ask())).message["content"] == "you said: hi"
+
+
+@in_loop
+async def test_an_endpoint_that_knows_no_stream_options_is_not_sent_any():
+    options = {"params": {"stream_options": None}, "stream": True}
+    async with FaultServer() as server, OpenAIModel("m", server.base_url, **options) as model:
+        await model.reply(ask())
+    assert "stream_options" not in server.requests[0].body
 
 
 def test_it_is_a_model():

@@ -1,7 +1,9 @@
 """Many processes on one file: writers take turns, readers never wait, and nothing is lost."""
 
 import re
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
@@ -10,7 +12,7 @@ import pytest
 from stemma import MessageGraph
 from stemma.errors import StoreBusy
 from stemma.store import SQLiteStore
-from store.child import finish, python, start
+from store.child import finish, python, run, start
 from store.sample import contents, fill, user
 
 WRITER = """
@@ -122,6 +124,47 @@ def test_a_writer_that_waited_too_long_is_told_who_holds_the_store(path):
     finally:
         holder.kill()
         holder.communicate()
+
+
+def test_a_writer_that_is_no_stemma_is_waited_for_no_longer(path):
+    with SQLiteStore(path, wait=0.3) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(StoreBusy, match=r"is being written by another process, still after 0.3 s"):
+            store.save(MessageGraph([user("U")]), "a")
+        assert time.monotonic() - began < 5
+        other.execute("ROLLBACK")
+        store.save(MessageGraph([user("U")]), "a")
+
+
+def test_a_store_that_came_with_a_fork_says_so_instead_of_waiting_for_a_thread_that_is_not_there(path):
+    script = """
+        import os, sys, warnings
+        from stemma import MessageGraph
+        from stemma.errors import StoreClosed
+        from stemma.store import SQLiteStore
+        warnings.simplefilter("ignore")
+        store, graph = SQLiteStore(sys.argv[1]), MessageGraph([{"role": "user", "content": "U"}])
+        store.save(graph, "a")
+        child = os.fork()
+        if not child:
+            refused = 0
+            for use in (lambda: store.save(graph, "b"), lambda: store.load("a"), lambda: store.save_run("r", {})):
+                try:
+                    use()
+                except StoreClosed as problem:
+                    refused += str(os.getppid()) in str(problem)
+            store.close()
+            with SQLiteStore(sys.argv[1]) as own:
+                own.save(graph, "theirs")
+            os._exit(0 if refused == 3 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        store.save(graph, "b")
+        assert [info.name for info in store.graphs()] == ["a", "b", "theirs"]
+        assert store.verify() == []
+        store.close()
+    """
+    run(script, path, within=20)
 
 
 def test_readers_do_not_wait_for_writers(path):

@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -451,6 +452,38 @@ def test_a_closed_store_says_so(path):
     ):
         with pytest.raises(StoreClosed, match="open it again"):
             use()
+
+
+def test_a_store_closed_under_a_reader_says_so(path):
+    store, refusals = SQLiteStore(path), []
+    store.save(MessageGraph([user(str(i)) for i in range(500)]), "a")
+
+    def read() -> None:
+        try:
+            while True:
+                store.load("a")
+        except BaseException as problem:  # noqa: BLE001  it is looked at below
+            refusals.append(type(problem))
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    store.close()
+    for thread in threads:
+        thread.join()
+    assert refusals == [StoreClosed] * 4
+
+
+def test_a_store_stays_where_it_was_opened(tmp_path, monkeypatch):
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with SQLiteStore("store.db") as store:
+        monkeypatch.chdir(tmp_path / "there")
+        store.save(MessageGraph([user("U")]), "a")
+        assert store.load("a") == [user("U")]
+    assert list((tmp_path / "there").iterdir()) == []
 
 
 def test_closing_finishes_what_was_asked_for(path):

@@ -24,9 +24,8 @@ from stemma.store.lines import write_runs
 from store.rows import TABLES, ask
 from store.sample import at_hand, contents, fill, user
 
-REDUNDANT = {("line", "depth"), ("line", "base")}
-"""How a line is laid out: its depth only tells when to write one whole, and of two bases that have the same messages
-where they are needed, one is as good as the other. Nothing that the store says depends on them."""
+REDUNDANT = {("line", "base")}
+"""How a line is laid out: of two bases that have the same messages where it needs them, either is as good."""
 
 UNNOTICED_NUMBERS = {("graph", "id"), ("run", "id")}
 """Inner numbers that nothing refers to may be others: a graph without versions, calls and subagents has such a one."""

@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol
 
 import msgspec
 
-from stemma.errors import BadMessage, BadRecord, BadTrajectory, NotWritten
+from stemma.errors import BadMessage, BadName, BadRecord, BadTrajectory, NotWritten
 from stemma.formats.hermes import to_trajectory
 from stemma.formats.jsonl import to_line
 from stemma.formats.markers import Finding, find_markers
@@ -94,7 +94,7 @@ def export(
     open_sink: Callable[[IO[bytes]], Sink] | None = None,
 ) -> Report:
     """Write `rows` for a trainer into `out` (a folder, or the data file itself)."""
-    data = out if out.suffix in (".jsonl", ".parquet") else out / f"train{preset.suffix}"
+    data = _data_file(out, preset)
     report = Report(preset=preset.name, file=str(data), tokens=0 if count_tokens else None)
     policies = _policies(preset, allow_markers)
     data.parent.mkdir(parents=True, exist_ok=True)
@@ -107,6 +107,14 @@ def export(
         _write_beside(data, name, text, report)
     write_whole(data.with_name("report.json"), msgspec.json.format(msgspec.json.encode(report)))
     return report
+
+
+def _data_file(out: Path, preset: Preset) -> Path:
+    if out.suffix not in (".jsonl", ".parquet"):
+        return out / f"train{preset.suffix}"
+    if out.suffix != preset.suffix:
+        raise BadName(f"{preset.name} writes {preset.suffix} files; name the output {out.with_suffix(preset.suffix)}")
+    return out
 
 
 def _export_row(

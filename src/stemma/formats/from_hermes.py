@@ -211,18 +211,21 @@ class _Reader:
             self.messages.append(result)
 
     def learn_ids(self, said: list[dict[str, Any]]) -> None:
-        """Gives each call the id of its result: the one opposite if the names agree, else the next of that name."""
+        """Gives each id to a call of the name that its result tells: the one opposite, else the next that has none."""
         waiting: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
         for at, call in enumerate(self.open):
             if call["id"] is None:
                 waiting[call["function"]["name"]][at] = call
+        told = [(at, one.get("tool_call_id"), str(one.get("name"))) for at, one in enumerate(said)]
+        told = [(at, call_id, name) for at, call_id, name in told if call_id and isinstance(call_id, str)]
         seen = set()
-        for at, one in enumerate(said):
-            call_id, name = one.get("tool_call_id"), str(one.get("name"))
-            calls = waiting[name]
-            if call_id and isinstance(call_id, str) and calls and (at in calls or (call_id, name) not in seen):
-                calls.pop(at if at in calls else next(iter(calls)))["id"] = call_id
+        for at, call_id, name in told:
+            if waiting[name] and (call_id, name) not in seen:
+                waiting[name].pop(at if at in waiting[name] else next(iter(waiting[name])))["id"] = call_id
                 seen.add((call_id, name))
+        for at, call_id, name in told:  # a provider that repeats an id has given it to several calls
+            if at in waiting[name]:
+                waiting[name].pop(at)["id"] = call_id
 
     def result(self, result: dict[str, Any]) -> None:
         if self.open:

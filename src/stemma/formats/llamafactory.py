@@ -105,13 +105,13 @@ def _complete(tool: Message) -> Message:
 
 
 def _system_and_turns(row: TrainingRow) -> tuple[str, list[Turn]]:
-    messages = text_messages(row)
+    messages, trained = text_messages(row), set(row.trained)
     start = next((at for at, message in enumerate(messages) if message["role"] != "system"), len(messages))
     system = "\n\n".join(message["content"] for message in messages[:start])
     turns: list[Turn] = []
     for of_model, group in groupby(range(start, len(messages)), lambda at: messages[at]["role"] == "assistant"):
         places = list(group)
-        turns.append(_model_turn(messages, places, row.trained) if of_model else _prompt_turn(messages, places))
+        turns.append(_model_turn(messages, places, trained) if of_model else _prompt_turn(messages, places))
     if messages[start]["role"] == "assistant":
         raise LeftOut("no prompt", f"message {start}, the first, is the model's; LLaMA-Factory wants a question")
     return system, turns
@@ -131,7 +131,7 @@ def _prompt_turn(messages: list[Message], places: list[int]) -> Turn:
     return Turn("human", "\n".join(tagged))
 
 
-def _model_turn(messages: list[Message], places: list[int], trained: tuple[int, ...]) -> Turn:
+def _model_turn(messages: list[Message], places: list[int], trained: set[int]) -> Turn:
     if len(places) > 1:
         raise LeftOut("two turns of the model in a row", f"messages {places[0]} and {places[1]}")
     at = places[0]

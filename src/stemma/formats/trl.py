@@ -38,7 +38,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from stemma.formats.export import Lines, Preset, compact_json
-from stemma.formats.openai import TEXT_PARTS as TEXT_PARTS  # noqa: PLC0414  for axolotl.py
 from stemma.formats.openai import arguments_of, raw_markers, text_messages
 from stemma.formats.training import LeftOut, TrainingRow
 

@@ -12,7 +12,7 @@ lists go, because endpoints refuse them when they come back. What the call keeps
     extra["call_ids"]         ids that were made here, because the endpoint gave none or gave one twice
     extra["tokens"]           why token ids or logprobs that came are not kept
     extra["usage"]            why a usage that came is not kept
-    extra["logprobs"]         the logprobs as they came, where no ids go with them or `top_logprobs` above 1 was asked for
+    extra["logprobs"]         the logprobs as they came, where no ids go with them or `top_logprobs` > 1 was asked for
     extra["attempts"]         how often it was asked, if more than once
     extra["shares"]           the request whose usage and cost its first sample carries
     extra["redacted"]         True: the endpoint echoed a secret of ours, which was replaced

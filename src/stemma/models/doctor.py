@@ -21,7 +21,8 @@ from stemma.models.protocol import Delta, Reply, Request
 from stemma.models.tokens import ASK
 
 Verdict = Literal["yes", "no", "unknown"]
-LIMITS: tuple[dict[str, Any], ...] = ({"max_tokens": 512}, {"max_completion_tokens": 512}, {})
+Probe = Callable[[], Awaitable[tuple[Verdict, str]]]
+LIMITS: tuple[dict[str, Any], ...] = ({"max_tokens": 200}, {"max_completion_tokens": 200}, {})
 """Ways to keep an answer short; each endpoint knows its own."""
 TOOL = {
     "type": "function",
@@ -55,14 +56,15 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
         return next(finding for finding in self.findings if finding.name == name)
 
 
-async def examine(model: OpenAIModel) -> Examination:
-    """Ask `model` what it can do; its deadlines and retries hold for each question."""
+async def examine(model: OpenAIModel, *, seconds: float = 60.0) -> Examination:
+    """Ask `model` what it can do; each question may take so many seconds, and no longer than the model's deadlines."""
     listed, cards = await _listed(model)
     answers, limit = await _answers(model)
     asking = _Asking(model, limit)
     probes = asking.probes()
     if answers.answer == "yes":
-        found = list(await asyncio.gather(*(_found(name, probe) for name, probe in probes.items())))
+        # One by one: a small server would answer them late if it had them all at once.
+        found = [await _found(name, probe, seconds) for name, probe in probes.items()]
         found.append(asking.reasoning())
     else:
         found = [Finding(name, "unknown", "it does not answer") for name in (*probes, "reasoning")]
@@ -101,11 +103,14 @@ async def _answers(model: OpenAIModel) -> tuple[Finding, dict[str, Any]]:
     return finding, {}
 
 
-async def _found(name: str, probe: Callable[[], Awaitable[tuple[Verdict, str]]]) -> Finding:
+async def _found(name: str, probe: Probe, seconds: float) -> Finding:
     try:
-        answer, detail = await probe()
+        async with asyncio.timeout(seconds):
+            answer, detail = await probe()
     except ModelError as problem:
         return Finding(name, _verdict(problem), str(problem))
+    except TimeoutError:
+        return Finding(name, "unknown", f"no answer within {seconds:g} s")
     return Finding(name, answer, detail)
 
 
@@ -120,7 +125,7 @@ class _Asking:
         self._model, self._limit = model, limit
         self._replies: list[Reply] = []
 
-    def probes(self) -> dict[str, Callable[[], Awaitable[tuple[Verdict, str]]]]:
+    def probes(self) -> dict[str, Probe]:
         return {
             "streaming": self._streaming,
             "tools": self._tools,

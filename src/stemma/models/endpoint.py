@@ -21,10 +21,11 @@ class Endpoint:
         self._base = _base(base_url)
         # A key read from a file ends with a line break that is not part of it.
         key = (api_key or "").strip()
-        self.headers = {"Content-Type": "application/json", "User-Agent": "stemma"}
+        ours = {"Content-Type": "application/json", "User-Agent": "stemma"}
         if key:
-            self.headers["Authorization"] = f"Bearer {key}"
-        self.headers.update(headers or {})
+            ours["Authorization"] = f"Bearer {key}"
+        given = {name.lower() for name in headers or ()}
+        self.headers = {**{name: value for name, value in ours.items() if name.lower() not in given}, **(headers or {})}
         for name, value in self.headers.items():
             if not (value.isascii() and value.isprintable()):
                 raise BadEndpoint(f"the header {name} (or the key in it) holds characters that HTTP cannot carry")

@@ -47,6 +47,7 @@ class OpenAIModel:
         headers: Mapping[str, str] | None = None,
         tokens: Literal["vllm", "sglang", "llama.cpp"] | None = None,
         stream: bool = False,
+        samples_together: bool = True,
         reasoning_field: str | None = "reasoning",
         context_window: int | None = None,
         prices: Prices | None = None,
@@ -62,11 +63,15 @@ class OpenAIModel:
 
         tokens: ask for token ids and logprobs in the way of this engine (`tokens.ASK`)
         stream: stream also when nobody watches: then the deadline between bytes notices a dead endpoint early
+        samples_together: ask for n samples in one request; where that fails they are asked for one by one anyway, but
+            llama.cpp never answers if n is more than its slots, and then cannot prove its token ids either
         reasoning_field: the name under which earlier `reasoning` is sent back; None leaves it out
         connections: how many requests may be under way; the others wait their turn
         largest: how many bytes of a reply are taken
         clock, sleep, chance: time and chance come in from outside
         """
+        if not model:
+            raise BadEndpoint("a model needs a name: the one under which the endpoint serves it")
         self.name, self.context_window = model, context_window
         self._endpoint = Endpoint(base_url, api_key, headers)
         self._url = self._endpoint.url("chat", "completions")
@@ -77,7 +82,7 @@ class OpenAIModel:
         self._wire = Wire(
             self._endpoint.headers, self._deadlines, connections=connections, largest=largest, clock=clock
         )
-        self._samples_alone = False
+        self._samples_alone = not samples_together or tokens == "llama.cpp"
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r}, {str(self._endpoint)!r})"
@@ -138,18 +143,21 @@ class OpenAIModel:
         params = self._merged(request)
         question = _Question(request, params, self._body(request, params, n=n, streamed=streamed), streamed)
 
-        def before_retry(problem: ModelError) -> None:
-            if on_delta is not None:
-                on_delta(Delta("again", str(problem)))
-
-        return await persist(
-            lambda number: self._attempt(question, number, until, on_delta),
-            self._retries,
-            until=until,
-            sleep=self._sleep,
-            chance=self._chance,
-            before_retry=before_retry,
-        )
+        shown = _guarded(on_delta) if on_delta is not None else None
+        theirs: BaseException | None
+        try:
+            return await persist(
+                lambda number: self._attempt(question, number, until, shown),
+                self._retries,
+                until=until,
+                sleep=self._sleep,
+                chance=self._chance,
+                before_retry=lambda problem: shown(Delta("again", str(problem))) if shown else None,
+            )
+        except _TheirFailure as carrier:
+            theirs = carrier.__cause__
+        assert theirs is not None
+        raise theirs
 
     async def _attempt(self, question: "_Question", number: int, until: float, on_delta: OnDelta | None) -> list[Reply]:
         receiver = Receiver(streamed=question.streamed, on_delta=on_delta)
@@ -184,7 +192,11 @@ class OpenAIModel:
         if n > 1:
             body["n"] = n
         if streamed:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            body["stream"] = True
+            if (
+                "stream_options" not in self._params | request.params
+            ):  # None there: an endpoint that knows no such thing
+                body["stream_options"] = {"include_usage": True}
         return write_json({**body, **params})
 
     def _outgoing(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -204,6 +216,20 @@ class _Question(NamedTuple):
     params: dict[str, Any]
     body: bytes
     streamed: bool
+
+
+class _TheirFailure(Exception):
+    """Carries what a callback raised past those who would take it for a failure of the connection."""
+
+
+def _guarded(on_delta: OnDelta) -> OnDelta:
+    def shown(delta: Delta) -> None:
+        try:
+            on_delta(delta)
+        except (OSError, RecursionError, ModelError) as problem:
+            raise _TheirFailure from problem
+
+    return shown
 
 
 def _reseeded(request: Request, params: Mapping[str, Any], i: int) -> Request:

@@ -7,7 +7,7 @@
   unread, so that it cannot unfold to more than came. A body larger than `largest` is refused as soon as it is.
 - A connection that misbehaved is closed, never reused.
 
-`tests/models/test_faults.py` proves it against an endpoint that misbehaves in 34 ways.
+`tests/models/test_faults.py` proves it against an endpoint that misbehaves in 34 ways, `test_connections.py` the rest.
 """
 
 import asyncio

@@ -48,6 +48,8 @@ class _Checker:
         """The id of each message, by its row."""
         self.tips: dict[int, tuple[Id, int]] = {}
         """The last node and the length of each line that is whole, by its row."""
+        self.depths: dict[int, int] = {}
+        """How many bases stand behind each of them."""
         self.near: dict[int, list[int]] = {}
         self.used: set[int] = set()
         """Rows of messages that something refers to."""
@@ -94,11 +96,13 @@ class _Checker:
             self.find("altered", f"toolset {name.hex()}", "its body does not have the hash it is kept under")
 
     def lines(self) -> None:
-        found = self.db.execute("SELECT id, base, head, tail, added, length, tip FROM line ORDER BY id")
+        found = self.db.execute("SELECT id, base, head, tail, added, length, depth, tip FROM line ORDER BY id")
         for row, *columns in found.fetchall():
             self.guarded(f"line {row}", self.line, row, *columns)
 
-    def line(self, row: int, base: int | None, head: int, tail: int, added: bytes, length: int, tip: Id) -> None:
+    def line(
+        self, row: int, base: int | None, head: int, tail: int, added: bytes, length: int, depth: int, tip: Id
+    ) -> None:
         if base is not None and base >= row:
             self.find("cyclic", f"line {row}", f"its base, line {base}, does not stand before it")
             return
@@ -106,6 +110,11 @@ class _Checker:
         if nodes != (tip, length):
             self.find("altered", f"line {row}", "its messages do not give the chain of hashes it is kept under")
         self.tips[row] = nodes
+        self.depths[row] = self.depths.get(base, -1) + 1 if base is not None and (head or tail) else 0
+        if depth != self.depths[row]:
+            self.find(
+                "altered", f"line {row}", f"it says {depth!r} bases stand behind it; there are {self.depths[row]}"
+            )
 
     def last_node(self, row: int, base: int | None, head: int, tail: int, added: bytes) -> tuple[Id, int]:
         """The tip and length of a line; one that only appends is derived from its base's."""

@@ -23,6 +23,7 @@ from stemma.errors import (
     NameTaken,
     NotFound,
     StemmaError,
+    StoreBusy,
     StoreClosed,
     StoreDamaged,
     StoreError,
@@ -37,17 +38,19 @@ from stemma.store.memory import name_taken
 from stemma.store.merge import merge
 from stemma.store.protocol import Found, GraphInfo, MergeReport, RunInfo, Store
 from stemma.store.saving import GraphWriter, Snapshot, adopt, known_mark, snapshot_fingerprint, take_all, write_run
-from stemma.store.writer import Transaction, Writer
+from stemma.store.writer import Transaction, Writer, busy
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = int.from_bytes(b"stem", "big")
+_WAIT = 10.0
+"""How many seconds a reader waits; it need not wait for a writer, only for a store that is made or recovered."""
 
 
 class SQLiteStore:
     """Named graphs in a file."""
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, wait: float = 30.0) -> None:
-        self.path = os.fspath(path)
+        self.path = os.path.abspath(path)  # connections are made as they are needed, wherever one has gone by then
         if not create and not os.path.exists(self.path):
             raise StoreMissing(f"there is no store at {self.path}; check the path, or save a graph there first")
         try:
@@ -56,10 +59,17 @@ class SQLiteStore:
             raise StoreError(f"cannot make the folder of {self.path}: {problem}") from problem
         self._token = object()
         self._closed = False
+        self._process = os.getpid()
         self._readers = threading.local()
         self._open_connections: list[sqlite3.Connection] = []
-        self._writer = Writer(self.path, self._connect, wait)
-        self._check_file(create)
+        self._reading_now = 0
+        self._done_reading = threading.Condition()
+        self._writer = Writer(self.path, lambda: self._connect(wait), wait)
+        try:
+            self._check_file(create)
+        except BaseException:
+            self._writer.close()
+            raise
 
     # ── saving ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -71,6 +81,7 @@ class SQLiteStore:
     def save_soon(
         self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> "Future[None]":
+        self._check_open()
         check_name("graph's name", name)
         if run is not None:
             check_name("run's name", run)
@@ -105,6 +116,7 @@ class SQLiteStore:
             raise NameTaken(name_taken(name))
 
     def save_run(self, name: str, metadata: Mapping[str, Any]) -> None:
+        self._check_open()
         check_name("run's name", name)
         about = canonical(plain(dict(metadata), "metadata"))
         self._writer.submit(lambda transaction: write_run(transaction.db, name, about)).result()
@@ -155,11 +167,15 @@ class SQLiteStore:
     # ── the file ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
-        if not self._closed:
+        if self._process != os.getpid():
+            self._closed = True  # a fork has neither the thread nor the locks of its parent
+            return
+        with self._done_reading:
             self._closed = True
-            self._writer.close()
-            for db in self._open_connections:
-                db.close()
+            self._done_reading.wait_for(lambda: not self._reading_now)  # closing a connection in use is a crash
+        self._writer.close()
+        for db in self._open_connections:
+            db.close()
 
     def __enter__(self) -> Self:
         return self
@@ -167,8 +183,14 @@ class SQLiteStore:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, isolation_level=None, timeout=10.0, check_same_thread=False)
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.path} was closed; open it again")
+        if self._process != os.getpid():
+            raise StoreClosed(f"{self.path} was opened by process {self._process}; open it again in this one")
+
+    def _connect(self, wait: float = _WAIT) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, isolation_level=None, timeout=wait, check_same_thread=False)
         try:
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA foreign_keys = ON")
@@ -181,14 +203,11 @@ class SQLiteStore:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """A connection of this thread, seeing one moment of the file."""
-        if self._closed:
-            raise StoreClosed(f"{self.path} was closed; open it again to read")
-        db: sqlite3.Connection | None = getattr(self._readers, "db", None)
-        if db is None:
-            db = self._readers.db = self._connect()
-            db.execute("PRAGMA query_only = ON")
-            self._open_connections.append(db)
+        with self._done_reading:
+            self._check_open()
+            self._reading_now += 1
         try:
+            db = self._reader()
             db.execute("BEGIN")
             try:
                 yield db
@@ -198,33 +217,51 @@ class SQLiteStore:
         except StemmaError:
             raise
         except sqlite3.OperationalError as problem:
-            raise StoreError(f"cannot read {self.path}: {problem}") from problem
+            raise self._cannot("read", problem) from problem
         except (sqlite3.DatabaseError, *UNREADABLE) as problem:
             raise StoreDamaged(f"{self.path}: {problem}; `stemma verify` names what is wrong") from problem
+        finally:
+            with self._done_reading:
+                self._reading_now -= 1
+                self._done_reading.notify_all()
+
+    def _reader(self) -> sqlite3.Connection:
+        """The connection with which this thread reads."""
+        db: sqlite3.Connection | None = getattr(self._readers, "db", None)
+        if db is None:
+            db = self._readers.db = self._connect()
+            db.execute("PRAGMA query_only = ON")
+            self._open_connections.append(db)
+        return db
+
+    def _cannot(self, do: str, problem: sqlite3.OperationalError) -> StoreError:
+        if "lock" in str(problem):
+            return StoreBusy(busy(self.path, b"", _WAIT))
+        return StoreError(f"cannot {do} {self.path}: {problem}")
 
     def _check_file(self, create: bool) -> None:
         """Make the file if it is new; refuse it if it is not ours or from the future."""
         try:
             with closing(self._connect()) as db:
-                version = db.execute("PRAGMA user_version").fetchone()[0]
-                application = db.execute("PRAGMA application_id").fetchone()[0]
-                if (version, application) == (0, 0) and create:
+                db.execute("BEGIN")  # one moment of the file, which another process may be making just now
+                asked = ("PRAGMA user_version", "PRAGMA application_id", "SELECT count(*) FROM sqlite_master")
+                version, application, tables = (db.execute(question).fetchone()[0] for question in asked)
+                db.execute("ROLLBACK")
+                if (version, application, tables) == (0, 0, 0) and create:
                     self._create(db)
                 elif application != APPLICATION_ID:
-                    raise StoreDamaged(f"{self.path} is not a store of stemma")
+                    raise StoreDamaged(f"{self.path} is not a store of stemma; choose another path")
                 elif version > SCHEMA_VERSION:
                     raise StoreTooNew(
                         f"{self.path} has format {version}, this stemma reads up to {SCHEMA_VERSION}; upgrade stemma"
                     )
         except sqlite3.OperationalError as problem:
-            raise StoreError(f"cannot open {self.path}: {problem}") from problem
+            raise self._cannot("open", problem) from problem
         except (sqlite3.DatabaseError, UnicodeError) as problem:
             raise StoreDamaged(f"{self.path} is not a store of stemma: {problem}") from problem
 
     def _create(self, db: sqlite3.Connection) -> None:
         """Lay out the tables; two processes may try at once, and one of them finds it done."""
-        if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreDamaged(f"{self.path} is a database of something else; choose another path")
         db.execute("PRAGMA journal_mode = WAL")
         schema = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
         self._writer.submit(lambda transaction: _lay_out(transaction.db, schema)).result()

@@ -81,7 +81,7 @@ class Writer:
                 db = db or self._connect()
             except (sqlite3.Error, OSError, StemmaError) as problem:
                 for _, done in group:
-                    done.set_exception(translate(problem, self._path))
+                    done.set_exception(translate(problem, self._path, self._wait))
                 continue
             if group and not self._do(db, group):
                 for single in group:
@@ -117,7 +117,7 @@ class Writer:
             if len(group) > 1 and not isinstance(problem, StoreBusy):
                 return False
             for _, done in group:
-                done.set_exception(translate(problem, self._path))
+                done.set_exception(translate(problem, self._path, self._wait))
             return True
         for act in transaction.after.values():
             act()
@@ -147,10 +147,10 @@ def busy(path: str, holder: bytes, waited: float) -> str:
     return f"{path} is being written by {who}, still after {waited:g} s; wait for it or end it, then try again"
 
 
-def translate(problem: BaseException, path: str) -> BaseException:
+def translate(problem: BaseException, path: str, waited: float) -> BaseException:
     """The error a user understands for one of SQLite's."""
     if isinstance(problem, sqlite3.OperationalError) and "lock" in str(problem):
-        return _caused(StoreBusy(busy(path, b"", 0)), problem)
+        return _caused(StoreBusy(busy(path, b"", waited)), problem)
     if isinstance(problem, sqlite3.OperationalError | OSError):
         return _caused(
             NotWritten(f"{path}: {problem}; nothing of this save was recorded, what was there is intact"), problem

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from stemma.formats.axolotl import AXOLOTL, AXOLOTL_TURNS, axolotl_row, hermes_mapping
-from stemma.formats.export import Preset, export
+from stemma.formats.axolotl import AXOLOTL, AXOLOTL_TURNS, axolotl_row
+from stemma.formats.export import export
 from stemma.formats.hermes import to_trajectory
 from stemma.formats.training import TrainingRow
+from stemma.formats.trajectory_presets import HERMES
 from trainers.axolotl.conftest import config_of, loaded, template_of, texts_and_trained, tokenized, tokenizer
 from trainers.trl.samples import CANARY, TOOLS, rows, said
 
@@ -129,13 +130,8 @@ def test_a_row_that_is_too_long_is_an_error_and_not_dropped(tmp_path):
 
 
 def test_with_the_hermes_mapping_axolotl_trains_every_gpt_turn_of_hermes_rows(tmp_path):
-    hermes = Preset(
-        name="hermes",
-        convert=lambda row: {"conversations": to_trajectory(row.messages, row.tools)},
-        sidecars=hermes_mapping,
-    )
     source = list(rows())
-    export(source, hermes, tmp_path)
+    export(source, HERMES, tmp_path)
     words = tokenizer(template_of("chatml"))
     found = texts_and_trained(tokenized(config_of(tmp_path), words), words)
     for (text, trained), row in zip(found, source, strict=True):
