@@ -772,3 +772,33 @@ def test_a_message_that_is_already_one_can_be_appended():
 
 def test_the_recursion_limit_is_what_it_was():
     assert sys.getrecursionlimit() >= 1000
+
+
+def test_a_graph_equals_a_version_and_a_version_a_graph_that_say_the_same():
+    graph = MessageGraph([{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}])
+    before = graph.fork()
+    graph[0]["content"] = "V"
+    assert graph.previous == before
+    assert before == graph.previous
+    assert graph != graph.previous
+
+
+def test_a_graph_survives_pickling_with_its_whole_past():
+    graph = MessageGraph([{"role": "user", "content": "U"}])
+    graph.record({"role": "assistant", "content": "A"}, Call(model="m"))
+    graph[0]["content"] = "V"
+    held = graph[0]
+    again = pickle.loads(pickle.dumps(graph))
+    assert (again, again.lines(), again.calls()) == (graph, graph.lines(), graph.calls())
+    again[0]["content"] = "W"
+    assert held["content"] == graph[0]["content"] == "V"
+
+
+def test_a_deep_copy_does_not_follow_what_subagents_say_later():
+    child = MessageGraph([{"role": "user", "content": "sub"}])
+    graph = MessageGraph()
+    graph.append({"role": "tool", "tool_call_id": "c", "content": "R"}, contains=child)
+    copied = copy.deepcopy(graph)
+    child.append({"role": "user", "content": "more"})
+    assert [len(g) for g in copied.reach()] == [1, 1]
+    assert [len(g) for g in graph.reach()] == [1, 2]

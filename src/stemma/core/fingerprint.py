@@ -89,7 +89,7 @@ def children_first(graph: "MessageGraph") -> "list[MessageGraph]":
         missing = [child for _, child in top.links() if id(child) not in done]
         if not missing:
             done.setdefault(id(waiting.pop()), top)
-        elif id(top) in entered:  # all it contains was gone through, and something is still not done: it leads back here
+        elif id(top) in entered:  # all below it was gone through, and some of it is still not done
             raise BadLink("a conversation contains itself, directly or through its subagents")
         else:
             entered.add(id(top))

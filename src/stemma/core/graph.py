@@ -184,7 +184,7 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, MessageGraph):
             return self._line == other._line
-        return same_messages(self._line, other)
+        return same_messages(self._line, other.line() if isinstance(other, Version) else other)
 
     def __repr__(self) -> str:
         kept = len(self._history.kept)
@@ -194,7 +194,15 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
         return self.fork()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "MessageGraph":
-        return self.fork()
+        return self.deep_fork()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        return {name: value for name, value in self.__dict__.items() if name not in ("_views", "marks")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        MessageGraph.__init__(self)  # views and marks belong to the process that made them
+        self.__dict__.update(state)
 
     # ── what was, and what came of it ────────────────────────────────────────────────────────────────────────
 
@@ -266,6 +274,13 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
         other._links = self._links.copy()
         other.marks = {store: mark.fork() for store, mark in self.marks.items()}
         return other
+
+    def deep_fork(self) -> "MessageGraph":
+        """A fork whose subagents are forks too, so that later growth of theirs does not reach it."""
+        forks = {id(member): member.fork() for member in self.reach()}
+        for fork in forks.values():
+            fork._links = [(message, forks[id(child)]) for message, child in fork._links]
+        return forks[id(self)]
 
     def _find(self, value: object, start: int, stop: int) -> int | None:
         wanted = as_message(value)

@@ -70,7 +70,7 @@ class Version:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Version):
             return self.line() == other.line()
-        return same_messages(self.line(), other)
+        return same_messages(self.line(), getattr(other, "_line", other))
 
     __hash__ = None  # type: ignore[assignment]
 
