@@ -6,11 +6,15 @@
     python benchmarks/graph.py --json           for programs
 
 Each measurement runs in a process of its own, so that its peak of memory is its own and nothing is warm from before;
-what a busy machine disturbs is measured several times, and the median is shown. Exit code 1: a bound was missed.
+what a crowded machine disturbs is measured several times, and the median is shown. Work in memory is measured in
+busy seconds; work with a disk by the clock on the wall, with the busy seconds of all threads beside it.
+Exit code 1: a bound was missed.
 """
 
 import argparse
 import json
+import os
+import platform
 import sys
 
 import in_memory
@@ -62,7 +66,6 @@ FIGURES = [
     Figure("  size", "changing_head.kib", "KiB"),
     Figure("  size unedited", "changing_head.kib_plain", "KiB"),
     Figure("10⁶ nodes: made and saved", "million_nodes.save", "s", "≤", 120),
-    Figure("  of that, busy in the processor", "million_nodes.busy", "s"),
     Figure("  verified", "million_nodes.verify", "s", "≤", 60),
     Figure("  slowest of 100 loads", "million_nodes.read", "s", "≤", 1),
     Figure("  save: 10⁶ against 10⁵", "million_nodes.save_growth", "×", "≤", 12),
@@ -90,8 +93,12 @@ def main() -> int:
         found = in_child(__file__, name, 10 if wanted.quick else 1, repeats)
         measured.update({f"{name}.{key}": value for key, value in found.items()})
     figures = [figure for figure in FIGURES if figure.source in measured]
-    if wanted.quick and not wanted.json:
-        print("quick: ten times fewer messages and edits than the figures say; bounds as for the whole")
+    if not wanted.json:
+        print(
+            f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, median of runs"
+        )
+        if wanted.quick:
+            print("quick: ten times fewer messages and edits than the figures say; bounds as for the whole")
     return 0 if report(figures, measured, as_json=wanted.json) else 1
 
 

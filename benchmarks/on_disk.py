@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from conversations import alternating, call, grow, text
-from measure import Values, computing, peak_mib, timed
+from measure import Stopwatch, Values, both, peak_mib, timed
 from stemma import MessageGraph, Store, open_store
 
 IN_FLIGHT = 512
@@ -57,9 +57,8 @@ def _long_line(length: int, *, sampled: bool) -> Values:
         assert loaded == graph
         edit_loaded = _edit_and_save(store, loaded)
         assert not store.verify()
-    times = {"append": append, "save": save, "one_more": one_more, "load": load}
-    found = {name: watch.seconds for name, watch in times.items()}
-    return {**found, "edit": edit, "edit_loaded": edit_loaded, "peak": peak_mib()}
+    times = both(append=append, save=save, one_more=one_more, load=load, edit=edit, edit_loaded=edit_loaded)
+    return {**times, "peak": peak_mib()}
 
 
 def _appended(messages: list[dict[str, object]], *, sampled: bool) -> MessageGraph:
@@ -72,12 +71,12 @@ def _appended(messages: list[dict[str, object]], *, sampled: bool) -> MessageGra
     return graph
 
 
-def _edit_and_save(store: Store, graph: MessageGraph) -> float:
+def _edit_and_save(store: Store, graph: MessageGraph) -> Stopwatch:
     gc.collect()
     with timed() as watch:
         graph[0]["content"] = f"{graph[0]['content']} and more"
         store.save(graph, "long")
-    return watch.seconds
+    return watch
 
 
 # ── ten thousand versions ────────────────────────────────────────────────────────────────────────────────────────
@@ -98,8 +97,7 @@ def many_versions(scale: int) -> Values:
             with timed() as verify:
                 assert not store.verify()
         size = os.path.getsize(path)
-    times = {"save": save.seconds, "load": load.seconds, "verify": verify.seconds}
-    return {**times, "mib": size / 2**20, "peak": peak_mib()}
+    return {**both(save=save, load=load, verify=verify), "mib": size / 2**20, "peak": peak_mib()}
 
 
 # ── a head that changes before every call ────────────────────────────────────────────────────────────────────────
@@ -109,12 +107,13 @@ def changing_head(scale: int) -> Values:
     """Size on disk and time in `save` of a conversation whose system message carries the time of day."""
     turns = max(500 // scale, 50)
     size, _ = _converse(turns, edit_head=False)
-    edited_size, save_time = _converse(turns, edit_head=True)
-    return {"ratio": edited_size / size, "save": save_time, "kib": edited_size / 1024, "kib_plain": size / 1024}
+    edited_size, saves = _converse(turns, edit_head=True)
+    times = {"save": sum(save.seconds for save in saves), "save_busy": sum(save.busy for save in saves)}
+    return {**times, "ratio": edited_size / size, "kib": edited_size / 1024, "kib_plain": size / 1024}
 
 
-def _converse(turns: int, *, edit_head: bool) -> tuple[int, float]:
-    spent = 0.0
+def _converse(turns: int, *, edit_head: bool) -> tuple[int, list[Stopwatch]]:
+    saves = []
     with _new_path() as path:
         with open_store(path) as store:
             graph = MessageGraph([{"role": "system", "content": _head(0)}])
@@ -123,12 +122,12 @@ def _converse(turns: int, *, edit_head: bool) -> tuple[int, float]:
                     graph[0]["content"] = _head(turn)
                 graph.append({"role": "user", "content": text(2 * turn, 200)})
                 graph.record({"role": "assistant", "content": text(2 * turn + 1, 400)}, call(turn))
-                with timed() as watch:
+                with timed() as save:
                     store.save(graph, "agent")
-                spent += watch.seconds
+                saves.append(save)
             assert len(graph.versions) == (turns - 1 if edit_head else 0)
             assert store.load("agent").lines() == graph.lines()
-        return os.path.getsize(path), spent
+        return os.path.getsize(path), saves
 
 
 def _head(turn: int) -> str:
@@ -149,20 +148,20 @@ def million_nodes(scale: int) -> Values:
     """5,000 conversations of 200 messages of their own, half of them sampled, below 50 shared heads."""
     conversations = 5_000 // scale
     small, whole = _fill_store(conversations // 10), _fill_store(conversations)
-    growth = {f"{key}_growth": whole[key] / small[key] for key in ("save", "verify")}
+    growth = {f"{key}_growth": whole[f"{key}_busy"] / small[f"{key}_busy"] for key in ("save", "verify")}
     return {**whole, **growth, "peak": peak_mib()}
 
 
 def _fill_store(conversations: int) -> Values:
     with _new_path() as path:
         with open_store(path) as store:
-            with timed() as save, computing() as busy:
+            with timed() as save:
                 _run_all(store, conversations)
             with timed() as verify:
                 assert not store.verify()
-            slowest = max(_load_times(store, conversations))
+            slowest = max(_load_times(store, conversations), key=lambda load: load.seconds)
         size = os.path.getsize(path)
-    return {"save": save.seconds, "busy": busy.seconds, "verify": verify.seconds, "read": slowest, "mib": size / 2**20}
+    return {**both(save=save, verify=verify, read=slowest), "mib": size / 2**20}
 
 
 def _run_all(store: Store, conversations: int) -> None:
@@ -194,14 +193,14 @@ def _one_turn(graph: MessageGraph, n: int, turn: int) -> None:
         graph.attach(-2, child)
 
 
-def _load_times(store: Store, conversations: int) -> Iterator[float]:
+def _load_times(store: Store, conversations: int) -> Iterator[Stopwatch]:
     chance = random.Random(5)
     for _ in range(100):
         name = f"chat-{chance.randrange(conversations)}"
         with timed() as watch:
             graph = store.load(name)
         assert len(graph) == 9 + 4 * TURNS
-        yield watch.seconds
+        yield watch
 
 
 # ── many who save at once ────────────────────────────────────────────────────────────────────────────────────────

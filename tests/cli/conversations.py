@@ -15,7 +15,7 @@ def asks(name: str, arguments: str, call_id: str) -> dict[str, Any]:
 
 
 def by(model: str = "qwen3-8b", **known: Any) -> Call:
-    return Call(model=model, params={"temperature": 0.7}, **known)
+    return Call(model=model, **{"params": {"temperature": 0.7}, **known})
 
 
 def subagent() -> MessageGraph:

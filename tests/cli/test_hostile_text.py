@@ -73,7 +73,13 @@ INSIDE = [f"before {text} after" for text in (*SEQUENCES, *BIDI[:20])]
 STRINGS = [*SEQUENCES, *BIDI, *INSIDE]
 
 
-UNSEEN = [range(0xFDD0, 0xFDF0), range(0xFE00, 0xFE0E), range(0xE0000, 0xE1000), *(range(p - 2, p) for p in range(0x10000, 0x110001, 0x10000))]  # fmt: skip
+PLANES = range(0x10000, 0x110001, 0x10000)
+UNSEEN = [
+    range(0xFDD0, 0xFDF0),
+    range(0xFE00, 0xFE0E),
+    range(0xE0000, 0xE1000),
+    *(range(end - 2, end) for end in PLANES),
+]
 """No characters, and marks that have no look of their own."""
 
 

@@ -129,7 +129,7 @@ def test_broken_arguments_become_an_empty_object_with_a_warning_that_names_the_c
         written = call_line(assistant(tool_calls=[call("call_7", "terminal", broken)]))
     assert written == '{"name": "terminal", "arguments": {}}'
     [record] = caplog.records
-    assert "'call_7' (terminal)" in record.getMessage()
+    assert "call 'call_7' to 'terminal'" in record.getMessage()
 
 
 def test_entries_that_are_no_calls_are_skipped():

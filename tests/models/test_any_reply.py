@@ -1,4 +1,4 @@
-"""Whatever an endpoint says, it ends in replies that a graph can record, or in a `ModelError`; never in anything else."""
+"""Whatever an endpoint says ends in replies that a graph can record, or in a `ModelError`; never in anything else."""
 
 import json
 

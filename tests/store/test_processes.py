@@ -70,9 +70,33 @@ def test_many_processes_write_long(path):
     write_at_once(path, writers=16, graphs=10, turns=40)
 
 
+MAKER = """
+    import sys
+    from stemma import MessageGraph
+    from stemma.store import SQLiteStore
+    print("ready", flush=True)
+    for line in sys.stdin:
+        with SQLiteStore(line.strip()) as store:
+            store.save(MessageGraph([{"role": "user", "content": "U"}]), sys.argv[1])
+        print("made", flush=True)
+"""
+
+
 def test_processes_that_make_the_same_store_at_once_find_one_store(tmp_path):
-    for attempt in range(5):
-        write_at_once(tmp_path / str(attempt) / "store.db", writers=6, graphs=1, turns=1)
+    makers = [start(python(MAKER, number), stdin=PIPE) for number in range(6)]
+    for maker in makers:
+        assert maker.stdout.readline() == "ready\n"
+    for attempt in range(30):
+        for maker in makers:
+            maker.stdin.write(f"{tmp_path / str(attempt)}.db\n")
+            maker.stdin.flush()
+        assert [maker.stdout.readline() for maker in makers] == ["made\n"] * 6
+    for maker in makers:
+        finish(maker)
+    for path in tmp_path.glob("*.db"):
+        with SQLiteStore(path, create=False) as store:
+            assert [info.name for info in store.graphs()] == list("012345")
+            assert store.verify() == []
 
 
 def test_of_two_processes_that_save_under_one_name_one_is_told(path):
@@ -99,7 +123,7 @@ HOLDER = """
     import os, sys, time
     from stemma.store import SQLiteStore
     store = SQLiteStore(sys.argv[1])
-    with store._writer._turn():
+    with store._writer.turn():
         print(os.getpid(), flush=True)
         time.sleep(60)
 """

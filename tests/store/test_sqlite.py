@@ -152,6 +152,15 @@ def test_two_calls_alike_in_everything_are_two_calls(store, path):
     assert [call.version for call in store.load("b").calls()] == [0, 1]
 
 
+@pytest.mark.xfail(strict=True, reason="Call.parts does not tell ids that are not known from ids that are none")
+def test_token_ids_that_are_none_are_not_taken_for_ids_that_are_not_known(store):
+    for name, call in {"a": CALL, "b": Call(model="m", prompt_ids=[], sampled_ids=[], logprobs=[])}.items():
+        graph = MessageGraph([user("U")])
+        graph.record(assistant("A"), call)
+        store.save(graph, name)
+        assert store.load(name).calls() == graph.calls()
+
+
 def test_a_line_that_was_left_is_no_finding(store):
     """An edit that breaks no prefix leaves no version; what was saved before it stays where later lines began."""
     graph = MessageGraph([user("U")])
@@ -232,7 +241,7 @@ def test_values_that_python_calls_equal_are_different_messages(store, path):
     assert [repr(value) for value in found] == ["True", "1", "1.0", "False", "0", "0.0", "-0.0"]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(new=st.lists(messages(), max_size=4), metadata=st.dictionaries(texts(2), json_values(4), max_size=3))
 def test_any_message_comes_out_as_it_went_in(store, new, metadata):
     graph = MessageGraph(new)
@@ -336,7 +345,10 @@ def test_each_name_keeps_the_subagent_as_it_was_saved_under_it(store):
     assert store.verify() == []
 
 
-def test_subagents_shared_and_subagents_alike_are_not_mistaken_for_one_another(store):
+@pytest.mark.parametrize("kind", [SQLiteStore, MemoryStore])
+def test_subagents_shared_and_subagents_alike_are_not_mistaken_for_one_another(kind, path):
+    store = kind(path) if kind is SQLiteStore else kind()
+
     def parent(*children: MessageGraph) -> MessageGraph:
         graph = MessageGraph()
         for number, child in enumerate(children):
@@ -356,6 +368,7 @@ def test_subagents_shared_and_subagents_alike_are_not_mistaken_for_one_another(s
         with pytest.raises(NameTaken):
             store.save(other, name)
     assert store.verify() == []
+    store.close()
 
 
 # ── files that are not ours, not there, or no longer open ────────────────────────────────────────────────────────
@@ -779,9 +792,9 @@ NO_LEAVE = """
 
 
 def test_a_folder_that_may_not_be_written_refuses_a_save_and_takes_it_when_it_may(path):
-    for folder in path.parents[:3]:
-        if os.geteuid() == 0:
-            folder.chmod(folder.stat().st_mode | 0o055)  # nobody must be able to come here
+    if os.geteuid() == 0:
+        for folder in path.parents[:-2]:
+            folder.chmod(folder.stat().st_mode | 0o055)  # the user nobody must be able to come here
     run(NO_LEAVE, path)
 
 

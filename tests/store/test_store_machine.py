@@ -5,6 +5,8 @@ the file is closed and opened in between, and both stores are merged into a thir
 last saved as is what both stores give back, to the last call of the last subagent.
 """
 
+import copy
+import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -162,9 +164,10 @@ class StoreMachine(RuleBasedStateMachine):
             graph.reverse()
 
     @precondition(lambda self: len(self.handles) < 8)
-    @rule(n=which)
-    def fork(self, n):
-        self.handles.append(self.pick(n).fork())
+    @rule(n=which, how=st.sampled_from([MessageGraph.fork, copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))]))
+    def fork(self, n, how):
+        """Another handle with the same past: with the same subagents, or with copies of them."""
+        self.handles.append(how(self.pick(n)))
 
     @rule(n=which, m=which, result=some_result, twice=st.booleans())
     def contain(self, n, m, result, twice):
@@ -323,5 +326,10 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.memory.verify() == []
 
 
-TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(max_examples=400, stateful_step_count=30, report_multiple_bugs=False)
+class TestStoreMachine(StoreMachine.TestCase):
+    settings = settings(max_examples=120, stateful_step_count=30)
+
+
+@pytest.mark.slow
+class TestStoreMachineForLong(StoreMachine.TestCase):
+    settings = settings(max_examples=1500, stateful_step_count=50)

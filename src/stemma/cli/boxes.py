@@ -1,4 +1,7 @@
-"""The boxes of a Mermaid diagram: what stands in them, and how hostile text is kept from being more than text."""
+"""The boxes of a Mermaid diagram: what stands in them, and how hostile text is kept from being more than text.
+
+`label` is the one way to write text into a diagram. `tests/cli/test_mermaid.py` tries to get out of it.
+"""
 
 import re
 from collections.abc import Iterator

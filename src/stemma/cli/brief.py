@@ -1,4 +1,7 @@
-"""What a message says, as text for people. Messages come from anywhere: no shape of any field is taken for granted."""
+"""What a message says, as text for people.
+
+Messages come from anywhere: no shape of any field is taken for granted. `tests/cli/test_brief.py` gives it odd ones.
+"""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The difference of two lines, for people and for programs."""
+"""The difference of two lines, for people and for programs. `tests/cli/test_diff.py` pins how it looks."""
 
 import json
 from collections.abc import Iterator

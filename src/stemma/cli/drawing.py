@@ -1,4 +1,4 @@
-"""The rows of `lanes` as lines of text, and as JSON."""
+"""The rows of `lanes` as lines of text, and as JSON. `tests/cli/test_lanes.py` pins how they look."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def as_line(row: Row, width: int) -> list[Piece]:
     if row.kind == "fold":
         said = f"{lanes}⋮ {row.count:,} messages that stand in the line that replaced this one"
         return [(said, "dim"), *(piece for remark in _remarks(row) for piece in ("  ", remark))]
-    lead = "│ " if row.kind == "onward" else f"{corner}╮ "
+    lead = "├─ " if row.kind == "onward" else f"{corner}╮ "
     return [(lanes + lead, "dim"), (f"@{row.branch.version}", "bold blue"), (_why(row), "blue")]
 
 

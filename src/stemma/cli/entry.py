@@ -1,6 +1,7 @@
 """A message as one line of a list, a drawing or a diff: its node, its role, what it says, and remarks behind it.
 
 ● was sampled by a model call, ○ is context. Columns are aligned, and the line fits the terminal.
+`tests/cli/test_log.py` pins how it looks.
 """
 
 from collections import Counter

@@ -112,9 +112,7 @@ class _Drawing:
 
     def stretch(self, member: Member, branch: Branch, since: int) -> Generator[Row | Lane, None, Branch | None]:
         """A branch up to where its lane goes on as another one, which is returned, or to its end."""
-        for start, stop, folded in branch.stretches():
-            if start < since:
-                continue
+        for start, stop, folded in branch.stretches(since):
             if folded:
                 yield Row("fold", member, branch, start, stop - start)
             else:

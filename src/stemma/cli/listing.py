@@ -1,4 +1,4 @@
-"""Tables and lists: the graphs of a store, the messages of a line."""
+"""Tables and lists: the graphs of a store, the messages of a line. `tests/cli/test_log.py` pins how they look."""
 
 from collections.abc import Iterator
 from typing import Any

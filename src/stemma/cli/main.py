@@ -5,8 +5,10 @@ can cause. Commands import what they need when they run, so that `stemma --help`
 `tests/cli/test_main.py` proves it.
 """
 
+import os
 import sys
-from typing import Annotated, cast
+from io import TextIOWrapper
+from typing import Annotated, TextIO, cast
 
 import typer
 from typer.main import get_command
@@ -20,7 +22,6 @@ _UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 app = typer.Typer(
     name="stemma",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -55,15 +56,22 @@ def stemma(
 
 def run() -> None:
     """The entry point: never a traceback, whatever the encoding of the terminal."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.stdout, sys.stderr = _able(sys.stdout), _able(sys.stderr)
     sys.exit(main(sys.argv[1:]))
 
 
+def _able(stream: TextIO | None) -> TextIO:
+    """A stream that takes any text; a closed one (`>&-`) takes it nowhere."""
+    if stream is None:
+        return open(os.devnull, "w", encoding="utf-8")
+    cast(TextIOWrapper, stream).reconfigure(errors="backslashreplace")
+    return stream
+
+
 def main(arguments: list[str]) -> int:
-    """Do what the arguments say; the exit code."""
+    """Do what the arguments say, or without any say what one could do; the exit code."""
     try:
-        code = get_command(app).main(arguments, prog_name="stemma", standalone_mode=False)
+        code = get_command(app).main(arguments or ["--help"], prog_name="stemma", standalone_mode=False)
         return _flushed(code or 0)
     except _UsageError as problem:
         return _complain(_usage(problem))
@@ -71,17 +79,6 @@ def main(arguments: list[str]) -> int:
         return _complain("aborted")
     except (StemmaError, OSError) as problem:
         return _complain(str(problem))
-    except _damage() as problem:
-        return _complain(f"a record cannot be read ({problem}); `stemma verify` names what is wrong")
-
-
-def _damage() -> tuple[type[Exception], ...]:
-    """What reading a damaged store may raise; asked for only when something was raised."""
-    import sqlite3
-
-    import msgspec
-
-    return (msgspec.MsgspecError, sqlite3.Error, UnicodeError)
 
 
 def _flushed(code: int) -> int:

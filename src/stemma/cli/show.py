@@ -25,8 +25,9 @@ def show(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Show one message in full: text, tool calls, the call that sampled it, its subagents.
+    """Show one message in full.
 
+    That is its text and reasoning, tool calls, other fields, the call that sampled it, and its subagents.
     NAME is the last message of that graph, NAME@0 that of its oldest version, NAME:3 the message at index 3.
     """
     from stemma.cli.address import resolve

@@ -67,13 +67,16 @@ class Branch:
         """The branches that leave before the message at `index`, oldest first."""
         return sorted(self.forks.get(index, {}).values(), key=lambda branch: branch.version or 0)
 
-    def stretches(self) -> "Iterator[Stretch]":
-        """The branch in pieces: a message each, or messages folded away; no fork lies inside a piece."""
-        at = self.start
+    def stretches(self, since: int = 0) -> "Iterator[Stretch]":
+        """The branch from index `since` in pieces: a message each, or messages folded away, with no fork inside."""
+        at = max(self.start, since)
         for fold in self._folds():
+            if fold.stop <= at:
+                continue
             yield from (Stretch(i, i + 1, folded=False) for i in range(at, fold.start))
-            cuts = sorted(start for start in self.forks if fold.start < start < fold.stop)
-            yield from (Stretch(i, j, folded=True) for i, j in pairwise([fold.start, *cuts, fold.stop]))
+            at = max(at, fold.start)
+            cuts = sorted(start for start in self.forks if at < start < fold.stop)
+            yield from (Stretch(i, j, folded=True) for i, j in pairwise([at, *cuts, fold.stop]))
             at = fold.stop
         yield from (Stretch(i, i + 1, folded=False) for i in range(at, self.stop))
 

@@ -217,7 +217,8 @@ def _calls(message: dict[str, Any]) -> list[_Call]:
 def _tool_call(call_id: Any, name: str, arguments: Any) -> str:
     written = _rewritten(arguments or "{}") if type(arguments) is str else _written(arguments)
     if written is None:
-        _log.warning("the arguments of call %r (%s) are not JSON; {} is written for %.200r", call_id, name, arguments)
+        # All by repr: these are a stranger's words, and a log is read in a terminal.
+        _log.warning("the arguments of call %r to %r are not JSON; {} is written for %.200r", call_id, name, arguments)
         written = "{}"
     return f'<tool_call>\n{{"name": {_sealed_name(name)}, "arguments": {seal(written)}}}\n</tool_call>'
 

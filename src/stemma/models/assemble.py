@@ -36,7 +36,10 @@ class Assembly:
             )
         if chunk.get("error"):
             raise from_error_object(chunk["error"], event[:4_000].decode(errors="replace"))
-        for choice in chunk.pop("choices", None) or ():
+        choices = chunk.pop("choices", None) or []
+        if not isinstance(choices, list):
+            raise BrokenReply("the choices of an event are no list", status=200, body=_shown(event))
+        for choice in choices:
             self._choice(choice).add(choice)
         self._top.update((key, value) for key, value in chunk.items() if value is not None)
 
@@ -66,7 +69,7 @@ class _Choice:
         self._extended: dict[str, list[Any]] = {}
         self._logprobs: dict[str, list[Any]] = {}
         self._message: dict[str, list[Any]] = {}
-        self._details: dict[Any, dict[str, Any]] = {}
+        self._details: dict[str, dict[str, Any]] = {}
         self._calls = CallPieces()
 
     def add(self, choice: dict[str, Any]) -> None:
@@ -110,11 +113,13 @@ class _Choice:
         for part in details:
             if not isinstance(part, dict):
                 continue
-            kept = self._details.setdefault((part.get("index"), part.get("type")), {})
+            kept = self._details.setdefault(f"{part.get('index')} {part.get('type')}", {})
             for key, value in part.items():
+                pieces = kept.get(key)
                 if key in ("text", "summary", "data") and isinstance(value, str):
-                    kept.setdefault(key, []).append(value)
-                elif value is not None:
+                    kept[key] = pieces if isinstance(pieces, _Pieces) else _Pieces()
+                    kept[key].append(value)
+                elif value is not None and not isinstance(pieces, _Pieces):
                     kept[key] = value
 
     def _add_logprobs(self, logprobs: dict[str, Any]) -> None:
@@ -160,5 +165,9 @@ def _joined(pieces: list[Any]) -> Any:
     return pieces[-1]
 
 
+class _Pieces(list[str]):
+    """The pieces of one text."""
+
+
 def _joined_fields(part: dict[str, Any]) -> dict[str, Any]:
-    return {key: "".join(value) if isinstance(value, list) else value for key, value in part.items()}
+    return {key: "".join(value) if isinstance(value, _Pieces) else value for key, value in part.items()}

@@ -52,7 +52,7 @@ CREATE TABLE graph (            -- a movable tip: what the user calls a conversa
     run      INTEGER REFERENCES run, -- the run it belongs to, if any
     line     INTEGER REFERENCES line, -- its current line; NULL if it was always empty
     metadata BLOB NOT NULL,     -- free-form JSON
-    seal     BLOB NOT NULL      -- SHA-256 over all that belongs to the graph; see store/seal.py
+    seal     BLOB NOT NULL      -- SHA-256 over all that belongs to the graph; see `seal_graph` in saving.py
 );
 
 CREATE TABLE version (          -- supersedes: a line of the graph that an edit replaced

@@ -234,7 +234,7 @@ class SQLiteStore:
             self._open_connections.append(db)
         return db
 
-    def _cannot(self, do: str, problem: sqlite3.OperationalError) -> StoreError:
+    def _cannot(self, do: str, problem: sqlite3.OperationalError | OSError) -> StoreError:
         if "lock" in str(problem):
             return StoreBusy(busy(self.path, b"", _WAIT))
         return StoreError(f"cannot {do} {self.path}: {problem}")
@@ -255,14 +255,15 @@ class SQLiteStore:
                     raise StoreTooNew(
                         f"{self.path} has format {version}, this stemma reads up to {SCHEMA_VERSION}; upgrade stemma"
                     )
-        except sqlite3.OperationalError as problem:
+        except (sqlite3.OperationalError, OSError) as problem:
             raise self._cannot("open", problem) from problem
         except (sqlite3.DatabaseError, UnicodeError) as problem:
             raise StoreDamaged(f"{self.path} is not a store of stemma: {problem}") from problem
 
     def _create(self, db: sqlite3.Connection) -> None:
         """Lay out the tables; two processes may try at once, and one of them finds it done."""
-        db.execute("PRAGMA journal_mode = WAL")
+        with self._writer.turn():  # SQLite waits for nobody here
+            db.execute("PRAGMA journal_mode = WAL")
         schema = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
         self._writer.submit(lambda transaction: _lay_out(transaction.db, schema)).result()
 

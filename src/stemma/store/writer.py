@@ -106,7 +106,7 @@ class Writer:
         """Do a group as one transaction; True if every future of it was settled."""
         transaction = Transaction(db)
         try:
-            with self._turn():
+            with self.turn():
                 db.execute("BEGIN IMMEDIATE")
                 results = [job(transaction) for job, _ in group]
                 db.execute("COMMIT")
@@ -126,7 +126,7 @@ class Writer:
         return True
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def turn(self) -> Iterator[None]:
         """Hold the store's lock file, which says who holds it."""
         with open(self._path + "-lock", "a+b", buffering=0) as lock:
             deadline, pause = time.monotonic() + self._wait, 0.0005

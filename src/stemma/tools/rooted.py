@@ -44,15 +44,29 @@ def folder_of(root: Path, parts: list[str], *, make: bool = False) -> Iterator[i
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
-            if make:
-                with suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=folder)
+            made = make and _make(part, folder)
             inner = _open(part, _FOLDER, folder)
+            if made:
+                _give(inner, folder)
             os.close(folder)
             folder = inner
         yield folder
     finally:
         os.close(folder)
+
+
+def _make(name: str, folder: int) -> bool:
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+        return True
+    return False
+
+
+def _give(made: int, folder: int) -> None:
+    """What we make belongs to whom its folder belongs to, so that commands can work on it."""
+    owner = os.fstat(folder)
+    if os.geteuid() == 0:
+        os.fchown(made, owner.st_uid, owner.st_gid)
 
 
 def _open(name: str, flags: int, folder: int, mode: int = 0o644) -> int:
@@ -85,6 +99,7 @@ def write_bytes(root: Path, path: str, content: bytes) -> None:
         partial = f".{token_hex(6)}.partial"
         file = _open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, folder)
         with os.fdopen(file, "wb") as target:
+            _give(file, folder)
             target.write(content)
         os.replace(partial, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
 

@@ -11,6 +11,7 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -89,6 +90,7 @@ class Shell:
                 stderr=asyncio.subprocess.STDOUT,
                 pass_fds=(writable,),
                 start_new_session=True,
+                **_as_owner(root),
             )
         except BaseException:
             os.close(readable)
@@ -144,12 +146,23 @@ class Shell:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
-        self._close_pipes()
-
-    def _close_pipes(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):  # read to its end, a pipe closes itself
+                while await self._process.stdout.read(1 << 16):
+                    pass
         self._ends_pipe.close()
+        await asyncio.sleep(0)  # a transport closes its pipe in the loop's next round, which may be the last
+
+
+def _as_owner(root: Path) -> dict[str, Any]:
+    """Run as whom the folder belongs to: the kernel bounds no processes of root."""
+    owner = root.stat()
+    if os.geteuid() != 0 or owner.st_uid == 0:
+        return {}
+    return {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
 
 
 async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:

@@ -4,6 +4,7 @@ It is made when the conversation starts and gone when it ends; no process outliv
 out of everything a tool returns before a model sees it.
 """
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from stemma.tools.shell import Shell
 
 HIDDEN = "[credential removed]"
+NOBODY = 65534
 
 
 class Workspace:
@@ -47,8 +49,13 @@ class Workspace:
 
     async def open(self) -> Self:
         """Make the folder, unless one was given."""
-        self.root = (self._given_root or Path(tempfile.mkdtemp(prefix="stemma-"))).resolve()
-        self.root.mkdir(parents=True, exist_ok=True)
+        if self._given_root is not None:
+            self._given_root.mkdir(parents=True, exist_ok=True)
+            self.root = self._given_root.resolve()
+        else:
+            self.root = Path(tempfile.mkdtemp(prefix="stemma-")).resolve()
+            if os.geteuid() == 0:  # commands run as the folder's owner, and nobody's are bounded where root's are not
+                os.chown(self.root, NOBODY, NOBODY)
         return self
 
     async def close(self) -> None:
@@ -63,7 +70,10 @@ class Workspace:
         """The conversation's shell, started when first needed and again if it has ended."""
         from stemma.tools.shell import Shell
 
-        if self._shell is None or not self._shell.alive:
+        if self._shell is not None and not self._shell.alive:
+            await self._shell.close()
+            self._shell = None
+        if self._shell is None:
             self._shell = await Shell.start(self.sandbox, self.root, self.limits)
         return self._shell
 
