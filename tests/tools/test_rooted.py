@@ -74,14 +74,11 @@ def test_a_folder_swapped_for_a_link_while_files_are_written_leads_nowhere_else(
 
     def swap():
         while not stop.is_set():
-            os.rename(root / "real", root / "aside")
-            os.symlink(outside, root / "link")
-            with suppress(OSError):  # the writer has made a new folder there
-                os.rename(root / "link", root / "real")
-                os.unlink(root / "real")
-            (root / "link").unlink(missing_ok=True)
             shutil.rmtree(root / "real", ignore_errors=True)
-            os.rename(root / "aside", root / "real")
+            with suppress(OSError):  # the writer has made the folder anew
+                os.symlink(outside, root / "real")
+                os.unlink(root / "real")
+                os.mkdir(root / "real")
 
     swapping = threading.Thread(target=swap)
     swapping.start()
