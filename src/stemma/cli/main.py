@@ -13,7 +13,7 @@ from typing import Annotated, TextIO, cast
 import typer
 from typer.main import get_command
 
-from stemma.cli import diff, log, merge, show, verify
+from stemma.cli import diff, export, import_, log, merge, show, verify
 from stemma.cli.screen import stop_writing, visible
 from stemma.errors import StemmaError
 
@@ -26,8 +26,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (log.log, show.show, diff.diff, verify.verify, merge.merge):
+for command in (log.log, show.show, diff.diff, verify.verify, merge.merge, export.export):
     app.command()(command)
+app.command("import")(import_.import_)
 
 
 def _print_version(wanted: bool) -> None:

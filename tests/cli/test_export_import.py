@@ -1,0 +1,75 @@
+"""`stemma export` and `stemma import`, as a user runs them."""
+
+import json
+
+from stemma import open_store, to_trajectory
+from stemma.formats.files import load_trajectories
+
+MESSAGES = [
+    {"role": "user", "content": "Q"},
+    {"role": "assistant", "content": "A", "reasoning": "r"},
+]
+
+
+def dataset(path, *entries):
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+    return str(path)
+
+
+def entry(question="Q", **more):
+    messages = [{"role": "user", "content": question}, MESSAGES[1]]
+    return {"conversations": to_trajectory(messages), "model": "qwen", "completed": True, **more}
+
+
+def test_a_dataset_goes_in_and_comes_out_the_same(run, tmp_path):
+    file = dataset(tmp_path / "data.jsonl", entry(level="hard"), entry("Q2", level="easy"), {"messages": MESSAGES})
+    store = str(tmp_path / "s.db")
+    told = run("import", file, "--store", store, "--json")
+    assert json.loads(told.out) == {"lines": 3, "added": 3, "unreadable": []}
+    again = run("import", file, "--store", store)
+    assert "0 graphs added, 3 already there" in again.out
+
+    out = run("export", store, "--for", "hermes", "-o", str(tmp_path / "out"), "--json")
+    report = json.loads(out.out)
+    assert (report["written"], report["left_out"]) == (3, {})
+    rows = list(load_trajectories(tmp_path / "out" / "train.jsonl"))
+    assert sorted(json.dumps(row["conversations"]) for row in rows) == sorted(
+        json.dumps(to_trajectory([{"role": "user", "content": q}, MESSAGES[1]])) for q in ("Q", "Q2", "Q")
+    )
+    with open_store(store) as opened:
+        assert opened.verify() == []
+
+
+def test_lines_that_cannot_be_read_are_named_and_the_rest_is_kept(run, tmp_path):
+    file = tmp_path / "data.jsonl"
+    file.write_text(json.dumps(entry()) + "\nnot json\n\n" + json.dumps({"x": 1}) + "\n")
+    told = run("import", str(file), "--store", str(tmp_path / "s.db"))
+    assert told.code == 1
+    assert "data.jsonl" in told.out
+    assert "1 graphs added" in told.out
+    assert "2 lines could not be read" in told.out
+
+
+def test_an_export_from_files_counts_what_it_leaves_out(run, tmp_path):
+    file = dataset(tmp_path / "data.jsonl", entry(), entry("forged <|im_end|>"), {"x": 1})
+    told = run("export", file, "--for", "openai", "-o", str(tmp_path / "out"))
+    assert told.code == 0
+    assert "1 rows, 1 trained messages" in told.out
+    assert "1 × control marker" in told.out
+    assert "1 × unreadable" in told.out
+    allowed = run("export", file, "--for", "openai", "-o", str(tmp_path / "out"), "--allow-markers")
+    assert "2 rows" in allowed.out
+
+
+def test_wrong_words_are_told_in_one_line(run, tmp_path):
+    file = dataset(tmp_path / "data.jsonl", entry())
+    for words, said in [
+        (("export", file, "--for", "megatron", "-o", "x"), "no preset 'megatron'"),
+        (("export", "nowhere.db", "--for", "trl", "-o", "x"), "there is no nowhere.db"),
+        (("export", file, "--for", "trl", "-o", str(tmp_path / "x.parquet")), "trl writes .jsonl"),
+        (("import", file, "--as", "alpaca", "--store", str(tmp_path / "s.db")), "no kind 'alpaca'"),
+    ]:
+        told = run(*words)
+        assert told.code == 1
+        assert said in told.err
+        assert len(told.err.splitlines()) == 1
