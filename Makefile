@@ -3,8 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Debian packages that some tests use. Without them those tests are skipped with a message that names the package.
-SYSTEM_PACKAGES := strace
+# Programs that some tests run, and the Debian packages they come in. Without them those tests are skipped with a
+# message that names the package.
+SYSTEM_PACKAGES := strace:strace bwrap:bubblewrap ps:procps
 
 .PHONY: demo test test-slow test-trainers lint format bench clean
 
@@ -24,7 +25,7 @@ TORCH ?= torch==2.13.0
 test-trainers: $(TRAINERS:%=test-trainer-%)
 
 test-trainer-%: $(VENV)-%/.installed
-	$(VENV)-$*/bin/python -m pytest tests/trainers/$*
+	$(VENV)-$*/bin/python -m pytest tests/trainers/$* tests/formats/test_entries.py
 
 $(VENV)-%/.installed: tests/trainers/%/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)-$*
@@ -61,7 +62,7 @@ $(VENV)/.test: $(VENV)/bin/python pyproject.toml
 
 .PHONY: system-packages
 system-packages:
-	@missing=$$(for p in $(SYSTEM_PACKAGES); do command -v $$p >/dev/null || echo $$p; done); \
+	@missing=$$(for p in $(SYSTEM_PACKAGES); do command -v $${p%%:*} >/dev/null || echo $${p##*:}; done); \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null \
 			|| echo "could not install: $$missing; the tests that need them will be skipped"; \

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from stemma import Call, MessageGraph
 from stemma.errors import BadRecord, NotFound, NotWritten
+from stemma.formats.counting import token_counter
 from stemma.formats.export import export, write_whole
 from stemma.formats.files import load_trajectories
 from stemma.formats.presets import NAMES, preset
-from stemma.formats.training import TrainingRow, row_of_entry
+from stemma.formats.training import TrainingRow, row_of_entry, rows_of_graph
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 
@@ -90,3 +92,34 @@ def test_a_disk_that_refuses_is_told_with_the_file():
 def test_an_unknown_preset_lists_those_there_are():
     with pytest.raises(NotFound, match="llamafactory"):
         preset("megatron")
+
+
+def conversation_under_guidance():
+    """Everything that could leak: calls made under an ephemeral prompt, and metadata that is ours."""
+    graph = MessageGraph([{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}])
+    extra = {"ephemeral": "CANARY", "prefill": [{"role": "user", "content": "CANARY"}], "raw": "CANARY"}
+    graph.record({"role": "assistant", "content": "A", "reasoning": "r"}, Call(model="m", tools=TOOLS, extra=extra))
+    return list(rows_of_graph(graph, {"level": "hard", "stemma": {"imported": {"raw": "CANARY"}}}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_ephemeral_is_in_no_file_of_any_preset(tmp_path, name):
+    assert export(conversation_under_guidance(), preset(name), tmp_path).written >= 1
+    for file in tmp_path.iterdir():
+        assert b"CANARY" not in file.read_bytes(), file.name
+    if name == "parquet":
+        table = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "train.parquet")
+        assert "CANARY" not in str(table.to_pylist())
+
+
+def test_tokens_are_counted_with_a_tokenizer(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install 'stemmata[tokens]'")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    count = token_counter(tmp_path / "tokenizer.json")
+    report = export([row(question="one two three", answer="four")], preset("hermes"), tmp_path, count_tokens=count)
+    words = [turn["value"] for turn in report.sample["conversations"]]
+    assert report.tokens == sum(len(value.split()) for value in words)
+    with pytest.raises(NotFound, match="tokenizer"):
+        token_counter(tmp_path / "nowhere.json")

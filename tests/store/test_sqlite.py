@@ -561,6 +561,23 @@ def test_save_soon_takes_the_graph_as_it_is_at_the_call(store, path):
     assert store.verify() == []
 
 
+def commits(path: Path) -> int:
+    """How many transactions the write-ahead log holds: frames that say how long the file is after them."""
+    log = Path(f"{path}-wal").read_bytes()
+    size = int.from_bytes(log[8:12], "big")
+    return sum(log[at + 4 : at + 8] != bytes(4) for at in range(32, len(log), 24 + size))
+
+
+def test_graphs_that_are_saved_at_the_same_moment_share_a_transaction(store, path):
+    before = commits(path)
+    with locked(path):
+        done = [store.save_soon(MessageGraph([user(str(i))]), f"graph {i}") for i in range(200)]
+    for one in done:
+        one.result()
+    assert commits(path) - before <= 3
+    assert len(store.graphs()) == 200
+
+
 def test_one_bad_save_in_a_group_takes_no_other_with_it(store, path):
     store.save(MessageGraph([user("theirs")]), "taken")
     with locked(path):
