@@ -1,7 +1,8 @@
 """What is sent: the line, and what only this call sees.
 
-Reasoning is kept in the graph but not sent back. An ephemeral prompt is sent behind the system message, prefill
-messages right after it; neither is part of the line, both are noted in the call, and no export has them.
+An ephemeral prompt is sent behind the system message, prefill messages right after it; neither is part of the line,
+both are noted in the call, and no export has them. Whether earlier reasoning goes along is the model's own matter: an
+endpoint gets none unless it asks, a model that speaks the hermes protocol sees its thoughts as it sampled them.
 `tests/agent/test_context.py` proves it.
 """
 
@@ -13,9 +14,6 @@ import msgspec
 from stemma.core.call import Call
 from stemma.core.graph import MessageGraph
 from stemma.models.protocol import Request
-
-INTERNAL = ("reasoning",)
-"""Fields of a message that are ours and not the API's."""
 
 
 class Guidance(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,13 +32,8 @@ def request_for(
     graph: MessageGraph, guidance: Guidance, tools: list[dict[str, Any]] | None, params: Mapping[str, Any]
 ) -> Request:
     """The next question to the model."""
-    messages = [sendable(message) for message in graph.messages()]
-    return Request(messages=with_guidance(messages, guidance), tools=tools or None, params=dict(params))
-
-
-def sendable(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message without what is ours alone."""
-    return {key: value for key, value in message.items() if key not in INTERNAL}
+    messages = with_guidance(graph.messages(), guidance)
+    return Request(messages=messages, tools=tools or None, params=dict(params))
 
 
 def with_guidance(messages: list[dict[str, Any]], guidance: Guidance) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ class OpenAIModel:
         tokens: Literal["vllm", "sglang", "llama.cpp"] | None = None,
         stream: bool = False,
         samples_together: bool = True,
-        reasoning_field: str | None = "reasoning",
+        reasoning_field: str | None = None,
         context_window: int | None = None,
         prices: Prices | None = None,
         deadlines: Deadlines | None = None,
@@ -65,7 +65,7 @@ class OpenAIModel:
         stream: stream also when nobody watches: then the deadline between bytes notices a dead endpoint early
         samples_together: ask for n samples in one request; where that fails they are asked for one by one anyway, but
             llama.cpp never answers if n is more than its slots, and then cannot prove its token ids either
-        reasoning_field: the name under which earlier `reasoning` is sent back; None leaves it out
+        reasoning_field: the name under which earlier reasoning is sent back, if it is; it stays in the graph either way
         connections: how many requests may be under way; the others wait their turn
         largest: how many bytes of a reply are taken
         clock, sleep, chance: time and chance come in from outside
