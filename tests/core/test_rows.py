@@ -148,11 +148,11 @@ def test_twins_alike_in_everything_are_told_apart_by_their_order_and_forks_are_n
     assert shape(parent) == [("U same", "same")] * 2
 
 
-def test_calls_with_names_of_their_own_are_never_taken_for_one():
+def test_calls_of_two_conversations_are_never_taken_for_one_however_alike():
     children = []
-    for name in ("one", "other"):
+    for _ in range(2):
         child = MessageGraph([user()])
-        record(child, "same", id=name)
+        record(child, "same")
         children.append(child)
     parent = MessageGraph([user(), assistant()])
     parent.append(tool(), contains=children)

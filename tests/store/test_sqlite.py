@@ -138,7 +138,7 @@ def test_a_body_is_stored_once_whoever_says_it(store, path):
         graph.record(assistant("the same reply"), Call(model="m", tools=[{"name": "f"}]))
         store.save(graph, name, run=of)
     found = count(path)
-    assert (found["message"], found["toolset"], found["call"], found["run"]) == (2, 1, 1, 2)
+    assert (found["message"], found["toolset"], found["call"], found["run"]) == (2, 1, 3, 2)
 
 
 def test_two_calls_alike_in_everything_are_two_calls(store, path):
@@ -152,13 +152,31 @@ def test_two_calls_alike_in_everything_are_two_calls(store, path):
     assert [call.version for call in store.load("b").calls()] == [0, 1]
 
 
-@pytest.mark.xfail(strict=True, reason="Call.parts does not tell ids that are not known from ids that are none")
 def test_token_ids_that_are_none_are_not_taken_for_ids_that_are_not_known(store):
     for name, call in {"a": CALL, "b": Call(model="m", prompt_ids=[], sampled_ids=[], logprobs=[])}.items():
         graph = MessageGraph([user("U")])
         graph.record(assistant("A"), call)
         store.save(graph, name)
         assert store.load(name).calls() == graph.calls()
+
+
+def test_equal_calls_of_two_subagents_are_two_and_those_of_a_fork_are_one(store, path):
+    """In memory, on disk, and in another store."""
+    asked = MessageGraph([user("task")])
+    asked.record(assistant("A"), CALL)
+    asked_again = MessageGraph([user("task")])
+    asked_again.record(assistant("A"), CALL)
+    parent = MessageGraph()
+    children = (asked, asked.fork(), asked_again)
+    for number, child in enumerate(children):
+        parent.append({"role": "tool", "tool_call_id": str(number), "content": ""}, contains=child)
+    store.save(parent, "a")
+    elsewhere = MemoryStore()
+    elsewhere.merge(store)
+    for graph in (parent, store.load("a"), elsewhere.load("a")):
+        assert len(graph.rows()) == 2
+    assert count(path)["call"] == 2
+    assert store.verify() == []
 
 
 def test_a_line_that_was_left_is_no_finding(store):

@@ -82,13 +82,17 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def parts(self) -> tuple[bytes, ...]:
         """All that the call's id is made of, beside the nodes it saw and made."""
-        tokens = (self.prompt_ids or b"", self.sampled_ids or b"", self.logprobs or b"")
-        return (self.to_bytes(), encode(self.tools), *tokens)
+        return (self.to_bytes(), encode(self.tools), *map(told, (self.prompt_ids, self.sampled_ids, self.logprobs)))
 
     @classmethod
     def from_bytes(cls, body: bytes, **rest: Any) -> "Call":
         """The call whose `to_bytes` gave `body`, with its tools and tokens beside it."""
         return cls(**decode(body), **rest)
+
+
+def told(packed: bytes | None) -> bytes:
+    """Packed tokens as part of an id: none at all is not the same as not known."""
+    return b"" if packed is None else b"=" + packed
 
 
 def pack_ids(ids: Iterable[int]) -> bytes:

@@ -11,7 +11,7 @@ This is the machinery beneath `MessageGraph`; the list's interface is in `graph`
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from stemma.core.call import Call
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
     from stemma.core.graph import MessageGraph
 
 
-class Recorded(NamedTuple):
-    """A call and the place of the message it made."""
+class Recorded:
+    """One call and the place of the message it made. Forks share it: it is one event, wherever it is seen."""
 
-    call: Call
-    at: int
+    __slots__ = ("at", "call", "event")
+
+    def __init__(self, call: Call, at: int, event: bytes | None = None) -> None:
+        self.call, self.at = call, at
+        self.event = event
+        """What tells it from a call equal in everything; the first store that writes it down makes it up."""
 
 
 class OpenEdit:

@@ -74,7 +74,7 @@ def combine(
         "graph",
         tip,
         roll(START, (kept_fact(kept, left) for kept, left in versions)),
-        roll(START, (call_fact(digest("call", *call.parts()), at) for call, at in recorded)),
+        roll(START, (call_fact(digest("call", *one.call.parts()), one.at) for one in recorded)),
         roll(START, (link_fact(message, child) for message, child in links)),
     )
 

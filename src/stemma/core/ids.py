@@ -2,7 +2,7 @@
 
 A message's id covers every field. A node's id covers its parent's id and its message's id, so equal prefixes
 are one prefix, and re-chaining after an edit never touches a body. A call's id covers the node it saw, the
-node it made and all that is known of it; two samples alike in all of that differ in their ordinal.
+node it made and all that is known of it; two samples alike in all of that differ in their event.
 `Store.verify` re-derives all three. Inside the program an id is 32 bytes; people see hexadecimal.
 
     root = H("",   m0)      m0 m1 m2        an edit of m1 keeps the root,
@@ -41,6 +41,6 @@ def chain(parent: Id, messages: Iterable[Id]) -> list[Id]:
     return list(nodes)
 
 
-def call_id(saw: Id, made: Id, parts: Iterable[bytes], ordinal: int) -> Id:
-    """The id of one model call, from `Call.parts` and its place among calls alike in all of that."""
-    return digest("call", saw, made, *parts, ordinal.to_bytes(4, "big"))
+def call_id(saw: Id, made: Id, parts: Iterable[bytes], event: bytes) -> Id:
+    """The id of one model call, from `Call.parts` and what tells it from calls alike in all of that."""
+    return digest("call", saw, made, *parts, event)

@@ -21,7 +21,7 @@ import msgspec
 
 from stemma.core.call import Call
 from stemma.core.canonical import encode
-from stemma.core.ids import ROOT, Id, call_id, chain
+from stemma.core.ids import ROOT, Id, chain
 from stemma.core.message import Message
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def replies(graph: "MessageGraph") -> list[Reply]:
 
 
 def _reply(graph: "MessageGraph", n: int, version: int | None, nodes: list[Id], line: list[Message]) -> Reply:
-    call, at = graph._recorded[n]
-    return Reply(n, call, at, version, nodes, line)
+    recorded = graph._recorded[n]
+    return Reply(n, recorded.call, recorded.at, version, nodes, line)
 
 
 def sampled(graph: "MessageGraph") -> list[Sampled]:
@@ -109,23 +109,14 @@ def rows(graph: "MessageGraph") -> list[Row]:
 
 def _each_once(graph: "MessageGraph") -> Iterator[Reply]:
     """Every sampled message, also where forks of one graph meet as its subagents."""
-    seen: set[Id] = set()
+    seen: set[object] = set()
     for member in graph.reach():
-        alike: dict[Id, int] = {}
         for reply in replies(member):
-            name = identify(reply.call, reply.nodes, reply.at, alike)
-            if name not in seen:
-                seen.add(name)
+            recorded = member._recorded[reply.number]
+            event = recorded.event or id(recorded)
+            if event not in seen:
+                seen.add(event)
                 yield reply
-
-
-def identify(call: Call, nodes: list[Id], at: int, alike: dict[Id, int]) -> Id:
-    """The id of the call that made `nodes[at]`; `alike` counts, within one graph, calls equal in everything."""
-    saw, parts = nodes[at - 1] if at else ROOT, call.parts()
-    first = call_id(saw, nodes[at], parts, 0)
-    ordinal = alike.get(first, 0)
-    alike[first] = ordinal + 1
-    return call_id(saw, nodes[at], parts, ordinal) if ordinal else first
 
 
 def _fewest_chains(group: list[Reply]) -> list[list[Reply]]:

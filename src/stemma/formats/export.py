@@ -15,7 +15,6 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from stemma.errors import BadMessage, BadName, BadRecord, BadTrajectory, NotWritten
-from stemma.formats.hermes import to_trajectory
 from stemma.formats.jsonl import to_line
 from stemma.formats.markers import Finding, find_markers
 from stemma.formats.training import LeftOut, TrainingRow
@@ -23,7 +22,7 @@ from stemma.formats.training import LeftOut, TrainingRow
 
 def hermes_markers(row: TrainingRow) -> list[Finding]:
     """Those of a row written as Hermes text, where JSON bodies are sealed."""
-    return find_markers(to_trajectory(row.messages, row.tools))
+    return find_markers(row.turns())
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +174,7 @@ def _no_markers(markers: Callable[[TrainingRow], list[Finding]], row: TrainingRo
 
 def texts_of(row: TrainingRow) -> list[str]:
     """What a tokenizer would count, without a template: the turns as Hermes text."""
-    return [turn["value"] for turn in to_trajectory(row.messages, row.tools)]
+    return [turn["value"] for turn in row.turns()]
 
 
 class Lines:

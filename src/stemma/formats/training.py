@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from stemma.core.call import Call
 from stemma.core.graph import MessageGraph
 from stemma.errors import StemmaError
 from stemma.formats.entries import entry_metadata
+from stemma.formats.hermes import Turn, to_trajectory
 from stemma.formats.reading import Kind, read_entry
 
 RESERVED = "stemma"
@@ -39,6 +41,15 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True):
     completed: bool = False
     """Whether the conversation ends in a real answer."""
     metadata: dict[str, Any] = {}
+    known_turns: list[Turn] | None = None
+    """The conversation as Hermes turns, once somebody has asked for it."""
+
+    def turns(self) -> list[Turn]:
+        """The conversation as Hermes turns; not to be changed."""
+        if self.known_turns is None:
+            force_setattr(self, "known_turns", to_trajectory(self.messages, self.tools))
+        assert self.known_turns is not None
+        return self.known_turns
 
 
 class LeftOut(StemmaError):

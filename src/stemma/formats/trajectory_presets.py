@@ -10,7 +10,7 @@ from typing import Any
 from stemma.formats.axolotl import hermes_mapping
 from stemma.formats.entries import Columns, shaped_metadata
 from stemma.formats.export import Preset
-from stemma.formats.hermes import sharegpt_entry, to_trajectory
+from stemma.formats.hermes import sharegpt_entry
 from stemma.formats.training import TrainingRow
 
 _README = """# {file}
@@ -24,8 +24,7 @@ axolotl takes these rows with the mapping in `axolotl.yml`. TRL, LLaMA-Factory a
 
 
 def _hermes(row: TrainingRow) -> dict[str, Any]:
-    turns = to_trajectory(row.messages, row.tools)
-    return {"conversations": turns, **_about(row, turns)}
+    return {"conversations": row.turns(), **_about(row, row.turns())}
 
 
 def _sharegpt(row: TrainingRow) -> dict[str, Any]:

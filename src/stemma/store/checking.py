@@ -11,6 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from stemma.core.call import told
 from stemma.core.fingerprint import START, call_fact, link_fact, roll, version_fact
 from stemma.core.ids import ROOT, Id, call_id, chain, digest
 from stemma.core.verify import Finding, Kind, check_message
@@ -134,15 +135,15 @@ class _Checker:
 
     def calls(self) -> None:
         found = self.db.execute(
-            "SELECT c.id, c.hash, c.saw, c.made, c.ordinal, c.body, t.body, c.prompt_ids, c.sampled_ids, c.logprobs"
+            "SELECT c.id, c.hash, c.saw, c.made, c.event, c.body, t.body, c.prompt_ids, c.sampled_ids, c.logprobs"
             " FROM call c LEFT JOIN toolset t ON t.id = c.toolset"
         )
         for row, *columns in found:
             self.guarded(f"call {row}", self.call, *columns)
 
-    def call(self, name: Id, saw: Id, made: Id, ordinal: int, body: bytes, tools: bytes | None, *tokens: bytes) -> None:
-        parts = (body, tools or b"null", *(b"" if packed is None else packed for packed in tokens))
-        if call_id(saw, made, parts, ordinal) != name:
+    def call(self, name: Id, saw: Id, made: Id, event: bytes, body: bytes, tools: bytes | None, *tokens: bytes) -> None:
+        parts = (body, tools or b"null", *map(told, tokens))
+        if call_id(saw, made, parts, event) != name:
             self.find("altered", f"call {name.hex()}", "its record does not have the hash it is kept under")
 
     def places(self) -> None:

@@ -108,17 +108,17 @@ class GraphReader:
     def calls(self, graph: MessageGraph, row: int) -> tuple[dict[int, list[int]], Id]:
         """Recorded calls, into the graph; the numbers of those each version took; the hash of their facts."""
         found = self.db.execute(
-            "SELECT p.number, p.at, p.version, c.hash, c.body, t.body, c.prompt_ids, c.sampled_ids, c.logprobs"
+            "SELECT p.number, p.at, p.version, c.hash, c.event, c.body, t.body, c.prompt_ids, c.sampled_ids, c.logprobs"
             " FROM placed p JOIN call c ON c.id = p.call LEFT JOIN toolset t ON t.id = c.toolset"
             " WHERE p.graph = ? ORDER BY p.number",
             (row,),
         )
         taken: dict[int, list[int]] = {}
         facts = START
-        for number, at, version, name, body, tools, *tokens in found:
+        for number, at, version, name, event, body, tools, *tokens in found:
             offered = None if tools is None else decode(tools)
             call = Call.from_bytes(body, tools=offered, **dict(zip(TOKEN_FIELDS, tokens, strict=True)))
-            graph._recorded.append(Recorded(call, at))
+            graph._recorded.append(Recorded(call, at, event))
             if version is None:
                 graph._live.append(number)
             else:

@@ -8,7 +8,7 @@ whatever the handle's mark does not know of yet: lines as changes of the last st
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Mapping
-from itertools import count
+from secrets import token_bytes
 from typing import Any
 
 import msgspec
@@ -183,30 +183,25 @@ class GraphWriter:
         if n < home.calls:
             self.db.execute("UPDATE placed SET version = ? WHERE graph = ? AND number = ?", (version, home.row, n))
             return
-        call, at = self.snapshot.recorded[n]
-        name, row = self.write_call(home, call, nodes[at - 1] if at else ROOT, nodes[at])
+        recorded = self.snapshot.recorded[n]
+        at = recorded.at
+        name, row = self.write_call(recorded, nodes[at - 1] if at else ROOT, nodes[at])
         self.db.execute("INSERT INTO placed VALUES (?, ?, ?, ?, ?)", (home.row, n, row, at, version))
         self.call_facts[n] = call_fact(name, at)
 
-    def write_call(self, home: Home, call: Call, saw: Id, made: Id) -> tuple[Id, int]:
-        """A call's id and row; a call equal in everything to an earlier one of this graph gets the next ordinal."""
-        parts = call.parts()
-        for ordinal in count():
-            name = call_id(saw, made, parts, ordinal)
-            held = self.db.execute("SELECT id FROM call WHERE hash = ?", (name,)).fetchone()
-            if held is None:
-                return name, self.insert_call(name, saw, made, ordinal, call)
-            mine = self.db.execute("SELECT 1 FROM placed WHERE call = ? AND graph = ?", (held[0], home.row))
-            if mine.fetchone() is None:
-                return name, held[0]
-        raise AssertionError("count() does not end")
+    def write_call(self, recorded: Recorded, saw: Id, made: Id) -> tuple[Id, int]:
+        """A call's id and row; one that another graph has written already, as forks do, is the same call."""
+        recorded.event = recorded.event or token_bytes(12)
+        name = call_id(saw, made, recorded.call.parts(), recorded.event)
+        held = self.db.execute("SELECT id FROM call WHERE hash = ?", (name,)).fetchone()
+        return name, held[0] if held else self.insert_call(name, saw, made, recorded.event, recorded.call)
 
-    def insert_call(self, name: Id, saw: Id, made: Id, ordinal: int, call: Call) -> int:
+    def insert_call(self, name: Id, saw: Id, made: Id, event: bytes, call: Call) -> int:
         tokens = [getattr(call, field) for field in TOKEN_FIELDS]
         row = self.db.execute(
-            "INSERT INTO call (hash, saw, made, ordinal, toolset, body, prompt_ids, sampled_ids, logprobs)"
+            "INSERT INTO call (hash, saw, made, event, toolset, body, prompt_ids, sampled_ids, logprobs)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (name, saw, made, ordinal, self.write_toolset(call), call.to_bytes(), *tokens),
+            (name, saw, made, event, self.write_toolset(call), call.to_bytes(), *tokens),
         ).lastrowid
         assert row is not None
         return row
@@ -252,6 +247,8 @@ def adopt(transaction: Transaction, store: object, snapshots: list[Snapshot], lo
         mark: Mark = same.marks[store]
         homes = (known_mark(transaction, store, snapshot.graph) or mark).homes
         note(transaction, store, snapshot.graph, Mark(mark.line, {**homes, **mark.homes}))
+        for mine, theirs in zip(snapshot.recorded, same._recorded, strict=True):
+            mine.event = theirs.event
     return True
 
 

@@ -27,10 +27,10 @@ CREATE TABLE toolset (          -- tools offered to a model, once for all calls 
 
 CREATE TABLE call (             -- one model call
     id          INTEGER PRIMARY KEY, -- inner number, in the order of arrival
-    hash        BLOB NOT NULL UNIQUE, -- the call's id: over saw, made, all columns below, and its ordinal among equals
+    hash        BLOB NOT NULL UNIQUE, -- the call's id: over saw, made and all columns below
     saw         BLOB NOT NULL,  -- id of the last node of its context; the root's id if that was empty
     made        BLOB NOT NULL,  -- id of the node of its reply
-    ordinal     INTEGER NOT NULL, -- 0, or how many calls equal in everything came before it in its graph
+    event       BLOB NOT NULL,  -- random: tells it from a call equal in everything; copies of one call share it
     toolset     INTEGER REFERENCES toolset, -- the tools offered; NULL: none were named
     body        BLOB NOT NULL,  -- canonical JSON: model, sampling parameters, finish reason, usage, timing, cost, extra
     prompt_ids  BLOB,           -- int32 little-endian: the prompt as the engine saw it
