@@ -327,7 +327,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 class TestStoreMachine(StoreMachine.TestCase):
-    settings = settings(max_examples=120, stateful_step_count=30)
+    settings = settings(max_examples=250, stateful_step_count=30)
 
 
 @pytest.mark.slow
