@@ -23,7 +23,7 @@ from statistics import median
 
 import aiohttp
 
-from measure import Figure, Values, computing, report, timed
+from measure import Figure, Values, report, timed
 from stemma.models.openai_api import OpenAIModel
 from stemma.models.protocol import Request
 
@@ -126,9 +126,9 @@ async def at_once(ask: Ask, times: int) -> Spent:
             assert len(await ask()) == len(REPLY)
 
     gc.collect()
-    with timed() as wall, computing() as cpu:
+    with timed() as watch:
         await asyncio.gather(*(one_after_another() for _ in range(IN_FLIGHT)))
-    return Spent(wall.seconds, cpu.seconds)
+    return Spent(watch.seconds, watch.busy)
 
 
 async def streaming(base_url: str, rounds: int) -> Values:
@@ -153,12 +153,12 @@ async def streamed(model: OpenAIModel, size: int) -> float:
         shown += 1
 
     gc.collect()
-    with computing() as cpu:
+    with timed() as watch_time:
         request = Request(messages=[{"role": "user", "content": "go"}], params={"max_tokens": size})
         reply = await model.reply(request, watch)
     assert len(reply.message["content"]) == size
     assert shown == size // DELTA
-    return cpu.seconds
+    return watch_time.busy
 
 
 async def serve() -> None:

@@ -108,7 +108,7 @@ def test_saving_what_is_saved_writes_nothing(store, path):
     assert (count(path), files(path.parent)) == before
 
 
-def test_a_head_that_changes_before_each_call_costs_one_line_a_turn(store, path):
+def test_a_head_that_changes_before_each_call_costs_two_lines_a_turn(store, path):
     graph = MessageGraph([user(f"message {i}") for i in range(200)])
     graph.record(assistant("the first"), CALL)
     store.save(graph, "agent")
@@ -117,18 +117,18 @@ def test_a_head_that_changes_before_each_call_costs_one_line_a_turn(store, path)
         graph[0]["content"] = f"it is now {turn} o'clock"
         graph.record(assistant(f"reply {turn}"), Call(model="m", params={"turn": turn}))
         store.save(graph, "agent")
-        assert added(before, count(path)) == {"message": 2, "line": 1, "call": 1, "version": 1, "placed": 1}
+        assert added(before, count(path)) == {"message": 2, "line": 2, "call": 1, "version": 1, "placed": 1}
     assert ask(path, "SELECT max(length(added)) FROM line")[0][0] < 4 * 50, "in runs, not message by message"
     assert fingerprint(store.load("agent")) == fingerprint(graph)
 
 
-def test_a_head_that_changed_before_each_of_fifty_calls_is_one_line_a_turn_also_when_saved_at_the_end(store, path):
+def test_a_head_that_changed_before_each_of_fifty_calls_is_two_lines_a_turn_also_when_saved_at_the_end(store, path):
     graph = MessageGraph([user(f"message {i}") for i in range(200)])
     for turn in range(50):
         graph[0]["content"] = f"it is now {turn} o'clock"
         graph.record(assistant(f"reply {turn}"), CALL)
     store.save(graph, "agent")
-    assert count(path)["line"] == 50
+    assert count(path)["line"] < 2 * 50
     assert fingerprint(store.load("agent")) == fingerprint(graph)
 
 
@@ -857,3 +857,17 @@ def test_the_file_is_written_ahead_and_synced_in_full(store, path):
     with closing(store._connect()) as db:
         assert db.execute("PRAGMA synchronous").fetchone() == (2,)
         assert db.execute("PRAGMA foreign_keys").fetchone() == (1,)
+
+
+def test_a_head_edited_while_the_end_grows_costs_two_small_rows_a_turn(store, path):
+    graph = MessageGraph([{"role": "system", "content": "it is 0 o'clock"}])
+    for turn in range(60):
+        graph[0]["content"] = f"it is {turn} o'clock"
+        graph.append(user(f"Q{turn}"))
+        graph.record(assistant(f"A{turn}"), CALL)
+        store.save(graph, "clock")
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT max(length(added)) FROM line WHERE depth > 0").fetchone()[0] < 20
+        assert db.execute("SELECT count(*) FROM line").fetchone()[0] <= 2 * 60
+    assert store.load("clock").lines() == graph.lines()
+    assert store.verify() == []

@@ -104,11 +104,16 @@ def write_line(db: sqlite3.Connection, messages: list[Message], nodes: list[Id],
     """Write a line as a change of `base`, the line that it comes after, or find that it is that line.
 
     A line that shares nothing with its base is written whole, and so is one too many changes away from a whole one;
-    it still names its base, so that a line which a graph has left is never without one that came after it.
+    it still names its base, so that a line which a graph has left is never without one that came after it. A line that
+    was edited near its beginning and has grown at its end shares little with its base at either; it is written in two
+    steps, first the edit and then what was appended.
     """
     head, tail = shared(base.messages, messages)
     if head == len(messages) == len(base.messages):
         return base
+    before = len(base.messages)
+    if len(messages) > before > 2 * (head + tail) and sum(shared(base.messages, messages[:before])) > head + tail:
+        return write_line(db, messages, nodes, write_line(db, messages[:before], nodes[:before], base))
     added = write_messages(db, messages[head : len(messages) - tail])
     numbers = base.numbers[:head] + added + (base.numbers[-tail:] if tail else [])
     depth = base.depth + 1
