@@ -19,7 +19,7 @@ def damage(path: Path, statement: str) -> None:
 def test_a_sound_store(run: Run, demo_store: Path):
     code, out, err = run("verify")
     assert (code, err) == (0, "")
-    assert out == "stemma.db: checked 2 graphs, 5 lines, 7 messages, 5 calls\nall ids are right\n"
+    assert out == "stemma.db: checked 4 graphs, 8 lines, 20 messages, 8 calls\nall ids are right\n"
     assert run("verify", str(demo_store)).code == 0
 
 
@@ -63,7 +63,7 @@ def test_findings_as_json(run: Run, demo_store: Path):
     assert json.loads(run("verify", "--json").out) == {
         "store": "stemma.db",
         "sound": True,
-        "checked": {"graphs": 2, "lines": 5, "messages": 7, "calls": 5},
+        "checked": {"graphs": 4, "lines": 8, "messages": 20, "calls": 8},
         "findings": [],
     }
     damage(demo_store, "UPDATE run SET name = 'other'")

@@ -119,6 +119,13 @@ class MemoryStore:
         checks = (check_message(f"message {name.hex()}", body, name) for name, body in bodies)
         return [finding for finding in checks if finding is not None]
 
+    def counts(self) -> dict[str, int]:
+        members = {id(g): g for top in self._graphs.values() for g in top.reach()}.values()
+        lines = [line for graph in members for _, line in own_lines(graph)]
+        calls = {id(recorded) for graph in members for recorded in graph._recorded}
+        messages = {m.id for line in lines for m in line}
+        return {"graphs": len(members), "lines": len(lines), "messages": len(messages), "calls": len(calls)}
+
     def close(self) -> None:
         """Nothing to finish."""
 

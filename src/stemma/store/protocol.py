@@ -115,6 +115,10 @@ class Store(Protocol):
         """Derive every id again; what is returned is wrong."""
         ...
 
+    def counts(self) -> dict[str, int]:
+        """How much is kept, subagents' and superseded records included: graphs, lines, messages, calls."""
+        ...
+
     def close(self) -> None:
         """Finish writing and let go."""
         ...

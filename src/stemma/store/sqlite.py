@@ -41,6 +41,7 @@ from stemma.store.saving import GraphWriter, Snapshot, adopt, known_mark, snapsh
 from stemma.store.writer import Transaction, Writer, busy
 
 SCHEMA_VERSION = 1
+_COUNTED = ("graph", "line", "message", "call")
 APPLICATION_ID = int.from_bytes(b"stem", "big")
 _WAIT = 10.0
 """How many seconds a reader waits; it need not wait for a writer, only for a store that is made or recovered."""
@@ -163,6 +164,12 @@ class SQLiteStore:
     def verify(self) -> list[Finding]:
         with self._reading() as db:
             return check(db)
+
+    def counts(self) -> dict[str, int]:
+        question = "SELECT " + ", ".join(f"(SELECT count(*) FROM {table})" for table in _COUNTED)
+        with self._reading() as db:
+            found = db.execute(question).fetchone()
+        return {f"{table}s": number for table, number in zip(_COUNTED, found, strict=True)}
 
     # ── the file ─────────────────────────────────────────────────────────────────────────────────────────────
 
