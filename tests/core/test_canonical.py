@@ -215,3 +215,17 @@ def test_plain_copies_to_any_depth():
     copy = plain(given_value)
     given_value["list"][0]["deep"].append(2)
     assert copy == {"list": [{"deep": [1]}]}
+
+
+@given(json_values())
+def test_the_fast_writer_writes_what_pythons_json_writes(value):
+    """Ids are made of these bytes: they must not depend on which of two libraries wrote them."""
+    for write, ordered in ((encode, False), (canonical, True)):
+        slow = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=ordered)
+        assert write(value) == slow.encode("utf-8", "surrogatepass")
+
+
+def test_every_character_is_written_by_the_fast_writer_as_by_pythons_json():
+    for first in range(0, 0x110000, 0x1000):
+        text = "".join(chr(code) for code in range(first, first + 0x1000) if not 0xD800 <= code < 0xE000)
+        assert encode({text: text}) == json.dumps({text: text}, ensure_ascii=False, separators=(",", ":")).encode()

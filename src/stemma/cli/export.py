@@ -62,8 +62,8 @@ def _of_store(path: Path, run: str | None) -> "Iterator[TrainingRow]":
     from stemma.formats.training import rows_of_graph
 
     with reading(str(path)) as store:
-        for info in store.graphs(run):
-            yield from rows_of_graph(store.load(info.name), info.metadata)
+        for name in store.names(run):  # not `graphs`, which would hold the metadata of all of them
+            yield from rows_of_graph(store.load(name), store.metadata(name))
 
 
 def _of_files(path: Path) -> "Iterator[TrainingRow | BadRecord]":

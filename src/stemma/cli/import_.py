@@ -48,7 +48,7 @@ def import_(
 
     counts = Counts()
     with open_store(store) as into:
-        known = {info.name for info in into.graphs()}
+        known = set(into.names())
         for file in files:
             _import_file(file, as_, into, run or _stem(file), known, counts)
     if json:

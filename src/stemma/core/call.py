@@ -7,9 +7,11 @@ give any sequence of numbers, and read them with `unpack_ids` and `unpack_logpro
 `tests/core/test_call.py` proves that a call survives its bytes.
 """
 
+import marshal
 import sys
 from array import array
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -73,6 +75,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.logprobs is not None and len(self.logprobs) != len(self.sampled_ids or b""):
             raise BadCall("a call needs one logprob for each sampled id; got unequal lengths")
 
+    def __copy__(self) -> "Call":
+        """The same with dicts of its own; what it holds was checked when it was made."""
+        twin: Call = super().__copy__()  # type: ignore[misc]  # msgspec has it, its stubs do not
+        for field in ("tools", "params", "usage", "extra"):
+            if value := getattr(self, field):
+                force_setattr(twin, field, marshal.loads(marshal.dumps(value)))
+        return twin
+
     def to_bytes(self) -> bytes:
         """Everything but the tools and the packed tokens, which are kept beside it."""
         fields = {name: value for name, value in asdict(self).items() if value not in (None, {})}
@@ -82,12 +92,29 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def parts(self) -> tuple[bytes, ...]:
         """All that the call's id is made of, beside the nodes it saw and made."""
-        return (self.to_bytes(), encode(self.tools), *map(told, (self.prompt_ids, self.sampled_ids, self.logprobs)))
+        tokens = map(told, (self.prompt_ids, self.sampled_ids, self.logprobs))
+        return (self.to_bytes(), encode_tools(self.tools), *tokens)
 
     @classmethod
-    def from_bytes(cls, body: bytes, **rest: Any) -> "Call":
-        """The call whose `to_bytes` gave `body`, with its tools and tokens beside it."""
-        return cls(**decode(body), **rest)
+    def from_bytes(cls, body: bytes, tools: list[dict[str, Any]] | None = None, **tokens: Any) -> "Call":
+        """The call whose `to_bytes` gave `body`, with its tools and tokens beside it; the tools become its own."""
+        call = cls(**decode(body), **tokens)
+        if tools is not None:
+            force_setattr(call, "tools", _list_of_dicts(tools))
+        return call
+
+
+def encode_tools(tools: list[dict[str, Any]] | None) -> bytes:
+    """`encode`, remembered: a run offers the same few sets of tools in all its calls."""
+    try:
+        return _encode_packed(msgspec.msgpack.encode(tools))
+    except UnicodeEncodeError:  # a lone surrogate
+        return encode(tools)
+
+
+@lru_cache(maxsize=64)
+def _encode_packed(tools: bytes) -> bytes:
+    return encode(msgspec.msgpack.decode(tools))
 
 
 def told(packed: bytes | None) -> bytes:
@@ -148,6 +175,10 @@ def _plain_field(field: str, value: Any) -> Any:
         raise BadCall(str(problem)) from problem
     if type(made) not in _SHAPES[field]:
         raise BadCall(f"call.{field} is a {_SHAPES[field][0].__name__}; got {value!r:.80}")
-    if field == "tools" and not all(type(tool) is dict for tool in made):
-        raise BadCall(f"call.tools is a list of dicts, one for each tool; got {value!r:.80}")
-    return made
+    return _list_of_dicts(made) if field == "tools" else made
+
+
+def _list_of_dicts(tools: Any) -> Any:
+    if type(tools) is not list or not all(type(tool) is dict for tool in tools):
+        raise BadCall(f"call.tools is a list of dicts, one for each tool; got {tools!r:.80}")
+    return tools

@@ -16,9 +16,8 @@ It is a movable tip over an append-only set of nodes. Reading and editing are a 
 
 import operator
 from collections.abc import Iterable, Iterator, MutableSequence
+from copy import copy
 from typing import Any, NoReturn, overload
-
-import msgspec
 
 from stemma.core import rows as _rows
 from stemma.core.call import Call
@@ -60,7 +59,7 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
             raise BadCall(f"record(message, call) needs a stemma.Call; got {type(call).__name__}")
         self._settle()
         self._live.append(len(self._recorded))
-        self._recorded.append(Recorded(msgspec.structs.replace(call), len(self._line)))  # its dicts are ours alone
+        self._recorded.append(Recorded(copy(call), len(self._line)))  # its dicts are ours alone
         self.append(made)
         self._settle()  # what an open block edits from here on, it edits after this reply
 

@@ -22,11 +22,10 @@ ROOT: Id = sha256(b"stemma/root/1").digest()
 
 def digest(kind: str, *parts: bytes) -> Id:
     """The id of a thing made of `parts`; kinds never collide, nor do differently cut parts."""
-    hasher = sha256(f"stemma/{kind}/1".encode())
+    pieces = [f"stemma/{kind}/1".encode()]
     for part in parts:
-        hasher.update(len(part).to_bytes(8, "big"))
-        hasher.update(part)
-    return hasher.digest()
+        pieces += (len(part).to_bytes(8, "big"), part)
+    return sha256(b"".join(pieces)).digest()
 
 
 def node_id(parent: Id, message: Id) -> Id:

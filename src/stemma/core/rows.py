@@ -15,12 +15,12 @@ Two calls that made the same message are two events: each is trained, in rows of
 """
 
 from collections.abc import Iterator
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stemma.core.call import Call
-from stemma.core.canonical import encode
+from stemma.core.call import Call, encode_tools
 from stemma.core.ids import ROOT, Id, chain
 from stemma.core.message import Message
 
@@ -89,7 +89,7 @@ def sampled(graph: "MessageGraph") -> list[Sampled]:
     """The same, for a reader."""
     return [
         Sampled(
-            call=msgspec.structs.replace(reply.call),
+            call=copy(reply.call),
             saw=reply.nodes[reply.at - 1].hex() if reply.at else None,
             made=reply.nodes[reply.at].hex(),
             index=reply.at,
@@ -103,7 +103,7 @@ def rows(graph: "MessageGraph") -> list[Row]:
     """The rows of a graph and of all subagents below it."""
     by_tools: dict[bytes, list[Reply]] = {}
     for reply in _each_once(graph):
-        by_tools.setdefault(encode(reply.call.tools), []).append(reply)
+        by_tools.setdefault(encode_tools(reply.call.tools), []).append(reply)
     return [_row(chain) for group in by_tools.values() for chain in _fewest_chains(group)]
 
 
@@ -163,7 +163,7 @@ def _row(chain: list[Reply]) -> Row:
     return Row(
         messages=[m.to_dict() for m in last.line[: last.at + 1]],
         trained=tuple(reply.at for reply in calls),
-        calls=tuple(msgspec.structs.replace(reply.call) for reply in calls),
-        tools=msgspec.structs.replace(last.call).tools,
+        calls=tuple(copy(reply.call) for reply in calls),
+        tools=copy(last.call).tools,
         tip=last.nodes[last.at].hex(),
     )

@@ -29,10 +29,12 @@ from typing import IO, Any
 
 import msgspec
 
-from stemma.core.canonical import plain
+from stemma.core.canonical import has_float, plain
 from stemma.errors import BadMessage, BadRecord, NotWritten
 
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_respace = msgspec.json.format
 _BLOCK = 1 << 16
 
 
@@ -42,6 +44,9 @@ def to_line(record: Mapping[str, Any], where: str = "record") -> bytes:
         value = plain(record, where)
     except BadMessage as error:
         raise BadRecord(str(error)) from error
+    if not has_float(value):  # msgspec writes the same, several times as fast, save for floats and lone surrogates
+        with suppress(UnicodeEncodeError):
+            return _respace(_encode(value), indent=0) + b"\n"
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 

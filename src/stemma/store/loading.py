@@ -83,8 +83,8 @@ class GraphReader:
             for number, name, body in self.db.execute(
                 f"SELECT id, hash, body FROM message WHERE id IN ({holes})", chunk
             ):
-                decode(body)  # whoever reads the message later must not be the one to find it damaged
-                self.messages[number] = Message.stored(body, name)
+                # All of it: whoever reads the message later must not be the one to find it damaged.
+                self.messages[number] = Message(body, decode(body)["role"], name)
         if missing := [n for n in wanted if n not in self.messages]:
             raise StoreDamaged(f"message {missing[0]} is missing; `stemma verify` names the lines that need it")
 

@@ -71,8 +71,17 @@ class MemoryStore:
         mark.saved[name] = fingerprint(graph)
         return graph
 
+    def names(self, run: str | None = None) -> list[str]:
+        return [name for name in sorted(self._graphs) if run in (None, self._about[name][0])]
+
+    def metadata(self, name: str) -> dict[str, Any]:
+        if name not in self._about:
+            raise NotFound(f"there is no graph {name!r} here; `graphs()` lists them")
+        about: dict[str, Any] = plain(self._about[name][1])
+        return about
+
     def graphs(self, run: str | None = None) -> list[GraphInfo]:
-        return [self._info(name) for name in sorted(self._graphs) if run in (None, self._about[name][0])]
+        return [self._info(name) for name in self.names(run)]
 
     def _info(self, name: str) -> GraphInfo:
         graph, (run, metadata) = self._graphs[name], self._about[name]

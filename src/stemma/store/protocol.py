@@ -91,6 +91,14 @@ class Store(Protocol):
         """The graph with all versions, calls and subagents, or `NotFound`."""
         ...
 
+    def names(self, run: str | None = None) -> list[str]:
+        """The names of the graphs, sorted; of one run if given."""
+        ...
+
+    def metadata(self, name: str) -> dict[str, Any]:
+        """What was saved with a graph, or `NotFound`."""
+        ...
+
     def graphs(self, run: str | None = None) -> list[GraphInfo]:
         """The named graphs, by name; of one run if given."""
         ...

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from stemma.core.call import TOKEN_FIELDS, Call
-from stemma.core.canonical import canonical, encode
+from stemma.core.call import TOKEN_FIELDS, Call, encode_tools
+from stemma.core.canonical import canonical
 from stemma.core.editing import Recorded
 from stemma.core.fingerprint import START, call_fact, children_first, combine, kept_fact, link_fact, roll
 from stemma.core.graph import MessageGraph
@@ -192,16 +192,18 @@ class GraphWriter:
     def write_call(self, recorded: Recorded, saw: Id, made: Id) -> tuple[Id, int]:
         """A call's id and row; one that another graph has written already, as forks do, is the same call."""
         recorded.event = recorded.event or token_bytes(12)
-        name = call_id(saw, made, recorded.call.parts(), recorded.event)
+        parts = recorded.call.parts()
+        name = call_id(saw, made, parts, recorded.event)
         held = self.db.execute("SELECT id FROM call WHERE hash = ?", (name,)).fetchone()
-        return name, held[0] if held else self.insert_call(name, saw, made, recorded.event, recorded.call)
+        return name, held[0] if held else self.insert_call(name, saw, made, recorded, parts[0])
 
-    def insert_call(self, name: Id, saw: Id, made: Id, event: bytes, call: Call) -> int:
+    def insert_call(self, name: Id, saw: Id, made: Id, recorded: Recorded, body: bytes) -> int:
+        call = recorded.call
         tokens = [getattr(call, field) for field in TOKEN_FIELDS]
         row = self.db.execute(
             "INSERT INTO call (hash, saw, made, event, toolset, body, prompt_ids, sampled_ids, logprobs)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (name, saw, made, event, self.write_toolset(call), call.to_bytes(), *tokens),
+            (name, saw, made, recorded.event, self.write_toolset(call), body, *tokens),
         ).lastrowid
         assert row is not None
         return row
@@ -209,7 +211,13 @@ class GraphWriter:
     def write_toolset(self, call: Call) -> int | None:
         if call.tools is None:
             return None
-        body = encode(call.tools)
+        body = encode_tools(call.tools)
+        row: int | None = self.transaction.notes.get(body)
+        if row is None:
+            row = self.transaction.notes[body] = self.insert_toolset(body)
+        return row
+
+    def insert_toolset(self, body: bytes) -> int:
         name = digest("toolset", body)
         self.db.execute("INSERT OR IGNORE INTO toolset (hash, body) VALUES (?, ?)", (name, body))
         row: int = self.db.execute("SELECT id FROM toolset WHERE hash = ?", (name,)).fetchone()[0]

@@ -131,6 +131,20 @@ class SQLiteStore:
                 raise NotFound(f"there is no graph {name!r} in {self.path}; `stemma log` lists them")
             return GraphReader(db, self._token).read(held[0])
 
+    def names(self, run: str | None = None) -> list[str]:
+        with self._reading() as db:
+            question = "SELECT g.name FROM graph g LEFT JOIN run ON run.id = g.run WHERE g.name IS NOT NULL"
+            found = db.execute(f"{question} AND (?1 IS NULL OR run.name = ?1) ORDER BY g.name", (run,))
+            return [name for (name,) in found]
+
+    def metadata(self, name: str) -> dict[str, Any]:
+        with self._reading() as db:
+            held = db.execute("SELECT metadata FROM graph WHERE name = ?", (name,)).fetchone()
+            if held is None:
+                raise NotFound(f"there is no graph {name!r} in {self.path}; `stemma log` lists them")
+            about: dict[str, Any] = decode(held[0])
+            return about
+
     def graphs(self, run: str | None = None) -> list[GraphInfo]:
         with self._reading() as db:
             found = db.execute(
