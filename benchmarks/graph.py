@@ -62,6 +62,7 @@ FIGURES = [
     Figure("  with 50,000 calls: edit at 0 + save", "long_sampled_line.edit", "s"),
     Figure("  with 50,000 calls: peak", "long_sampled_line.peak", "MiB"),
     Figure("head edited before 500 calls: size against unedited", "changing_head.ratio", "×", "≤", 5),
+    Figure("  before 1,000 calls", "changing_head.ratio_twice", "×", "≤", 5),
     Figure("  all 500 saves", "changing_head.save", "s", "≤", 10),
     Figure("  size", "changing_head.kib", "KiB"),
     Figure("  size unedited", "changing_head.kib_plain", "KiB"),

@@ -109,7 +109,9 @@ def changing_head(scale: int) -> Values:
     size, _ = _converse(turns, edit_head=False)
     edited_size, saves = _converse(turns, edit_head=True)
     times = {"save": sum(save.seconds for save in saves), "save_busy": sum(save.busy for save in saves)}
-    return {**times, "ratio": edited_size / size, "kib": edited_size / 1024, "kib_plain": size / 1024}
+    twice = _converse(2 * turns, edit_head=True)[0] / _converse(2 * turns, edit_head=False)[0]
+    sizes = {"ratio": edited_size / size, "ratio_twice": twice, "kib": edited_size / 1024, "kib_plain": size / 1024}
+    return {**times, **sizes}
 
 
 def _converse(turns: int, *, edit_head: bool) -> tuple[int, list[Stopwatch]]:

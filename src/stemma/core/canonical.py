@@ -71,8 +71,40 @@ def decode(body: bytes) -> Any:
         return json.loads(body.decode("utf-8", "surrogatepass"))
 
 
-def plain(value: Any, where: str = "message", depth: int = 0) -> Any:
+def plain(value: Any, where: str = "message") -> Any:
     """A deep copy of `value` in plain JSON types, or `BadMessage` naming the place that cannot be one."""
+    try:
+        return _copied(value, 0)
+    except _NotPlainError:  # once more, slowly, noting the place
+        return _plain(value, where, 0)
+
+
+class _NotPlainError(Exception):
+    """Something that is not already a plain JSON type."""
+
+
+def _copied(value: Any, depth: int) -> Any:
+    """A deep copy of what is plain already, which nearly everything is."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return value
+    if depth < MAX_DEPTH:
+        if kind is dict:
+            return {_key(key): _copied(item, depth + 1) for key, item in value.items()}
+        if kind is list:
+            return [_copied(item, depth + 1) for item in value]
+    if (kind is int and MIN_INT <= value <= MAX_INT) or (kind is float and isfinite(value)):
+        return value
+    raise _NotPlainError
+
+
+def _key(key: Any) -> str:
+    if type(key) is str:
+        return key
+    raise _NotPlainError
+
+
+def _plain(value: Any, where: str, depth: int) -> Any:
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return value
@@ -91,14 +123,14 @@ def _plain_dict(value: Mapping[Any, Any], where: str, depth: int) -> dict[str, A
         if not isinstance(key, str):
             raise BadMessage(f"{where} has the key {key!r}; JSON keys are strings, write {str(key)!r}")
         kind = type(item)
-        copy[str.__str__(key)] = item if kind is str or item is None else plain(item, f"{where}[{key!r}]", depth + 1)
+        copy[str.__str__(key)] = item if kind is str or item is None else _plain(item, f"{where}[{key!r}]", depth + 1)
     return copy
 
 
 def _plain_list(value: Any, where: str, depth: int) -> list[Any]:
     if depth >= MAX_DEPTH:
         _refuse_depth(where)
-    return [plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+    return [_plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
 
 
 def _plain_rare(value: Any, where: str, depth: int) -> Any:
@@ -116,7 +148,7 @@ def _plain_rare(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, list | tuple):
         return _plain_list(value, where, depth)
     if callable(dump := getattr(value, "model_dump", None)):  # pydantic objects, as the SDKs hand out
-        return plain(dump(mode="json", exclude_unset=True), where, depth)
+        return _plain(dump(mode="json", exclude_unset=True), where, depth)
     raise BadMessage(f"{where} is a {type(value).__name__}, which JSON cannot hold; convert it first")
 
 

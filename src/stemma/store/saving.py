@@ -191,10 +191,10 @@ class GraphWriter:
 
     def write_call(self, recorded: Recorded, saw: Id, made: Id) -> tuple[Id, int]:
         """A call's id and row; one that another graph has written already, as forks do, is the same call."""
+        parts, new = recorded.call.parts(), recorded.event is None
         recorded.event = recorded.event or token_bytes(12)
-        parts = recorded.call.parts()
         name = call_id(saw, made, parts, recorded.event)
-        held = self.db.execute("SELECT id FROM call WHERE hash = ?", (name,)).fetchone()
+        held = None if new else self.db.execute("SELECT id FROM call WHERE hash = ?", (name,)).fetchone()
         return name, held[0] if held else self.insert_call(name, saw, made, recorded, parts[0])
 
     def insert_call(self, name: Id, saw: Id, made: Id, recorded: Recorded, body: bytes) -> int:
