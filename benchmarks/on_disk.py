@@ -154,6 +154,22 @@ def million_nodes(scale: int) -> Values:
     return {**whole, **growth, "peak": peak_mib()}
 
 
+def plain_nodes(scale: int) -> Values:
+    """5,000 conversations of 200 messages, each saved once."""
+    with _new_path() as path, open_store(path) as store:
+        waiting: deque[Future[None]] = deque()
+        with timed() as save:
+            for n in range(5_000 // scale):
+                waiting.append(store.save_soon(MessageGraph(alternating(200, first=200 * n)), f"chat-{n}"))
+                if len(waiting) > IN_FLIGHT:
+                    waiting.popleft().result()
+            for saved in waiting:
+                saved.result()
+        with timed() as verify:
+            assert not store.verify()
+    return both(save=save, verify=verify)
+
+
 def _fill_store(conversations: int) -> Values:
     with _new_path() as path:
         with open_store(path) as store:
