@@ -7,7 +7,6 @@ give any sequence of numbers, and read them with `unpack_ids` and `unpack_logpro
 `tests/core/test_call.py` proves that a call survives its bytes.
 """
 
-import marshal
 import sys
 from array import array
 from collections.abc import Iterable
@@ -80,7 +79,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         twin: Call = super().__copy__()  # type: ignore[misc]  # msgspec has it, its stubs do not
         for field in ("tools", "params", "usage", "extra"):
             if value := getattr(self, field):
-                force_setattr(twin, field, marshal.loads(marshal.dumps(value)))
+                force_setattr(twin, field, plain(value))
         return twin
 
     def to_bytes(self) -> bytes:
