@@ -9,7 +9,7 @@ import pytest
 
 import needs
 from stemma.tools.sandbox import NoSandbox, ResourceLimits, choose_sandbox
-from stemma.tools.shell import Kept
+from stemma.tools.kept import Kept
 from stemma.tools.terminal import terminal
 from stemma.tools.workspace import Workspace
 

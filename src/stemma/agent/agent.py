@@ -13,6 +13,7 @@ conversation replaces what the earlier one wrote. `tests/agent/test_agent.py` pr
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, Self
 
 import msgspec
@@ -64,6 +65,29 @@ class Agent:
         """Give the agent more tools, for conversations that start from now on."""
         known = {**self.setup.tools, **{tool.name: tool for tool in tools}}
         self.setup = msgspec.structs.replace(self.setup, tools=known)
+
+    def changed(
+        self,
+        *,
+        model: Model | None = None,
+        tools: Iterable[Tool] | None = None,
+        system: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        workspace: Callable[[], Workspace] | None = None,
+    ) -> "Agent":
+        """Another agent, alike in all that is not given; `params` go over its own."""
+        twin = copy(self)
+        twin.setup = msgspec.structs.replace(
+            self.setup,
+            model=model or self.setup.model,
+            tools=self.setup.tools if tools is None else {tool.name: tool for tool in tools},
+            params={**self.setup.params, **(params or {})},
+            limits=limits or self.setup.limits,
+        )
+        twin.system = self.system if system is None else system
+        twin.workspace = workspace or self.workspace
+        return twin
 
     def start(self, graph: MessageGraph | None = None) -> "Conversation":
         """A conversation of its own, from the beginning or where `graph` stands."""

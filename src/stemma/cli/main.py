@@ -13,7 +13,7 @@ from typing import Annotated, TextIO, cast
 import typer
 from typer.main import get_command
 
-from stemma.cli import diff, export, import_, log, merge, show, verify
+from stemma.cli import chat, config, diff, doctor, export, import_, log, merge, models, show, verify
 from stemma.cli.screen import stop_writing, visible
 from stemma.errors import StemmaError
 
@@ -26,9 +26,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (log.log, show.show, diff.diff, verify.verify, merge.merge, export.export):
+for command in (chat.chat, log.log, show.show, diff.diff, verify.verify, merge.merge, export.export):
     app.command()(command)
 app.command("import")(import_.import_)
+app.add_typer(models.models, name="models")
+app.add_typer(config.config, name="config")
+app.command()(doctor.doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -86,22 +86,27 @@ class _NotPlainError(Exception):
 def _copied(value: Any, depth: int) -> Any:
     """A deep copy of what is plain already, which nearly everything is."""
     kind = type(value)
+    if kind is dict:
+        return _copied_dict(value, depth)
+    if kind is list and depth < MAX_DEPTH:
+        return [item if type(item) is str else _copied(item, depth + 1) for item in value]
     if kind is str or value is None or kind is bool:
         return value
-    if depth < MAX_DEPTH:
-        if kind is dict:
-            return {_key(key): _copied(item, depth + 1) for key, item in value.items()}
-        if kind is list:
-            return [_copied(item, depth + 1) for item in value]
     if (kind is int and MIN_INT <= value <= MAX_INT) or (kind is float and isfinite(value)):
         return value
     raise _NotPlainError
 
 
-def _key(key: Any) -> str:
-    if type(key) is str:
-        return key
-    raise _NotPlainError
+def _copied_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    if depth >= MAX_DEPTH:
+        raise _NotPlainError
+    copy = {}
+    for key, item in value.items():
+        if type(key) is not str:
+            raise _NotPlainError
+        # Text and null, which most fields are, cost no call.
+        copy[key] = item if type(item) is str or item is None else _copied(item, depth + 1)
+    return copy
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:

@@ -41,5 +41,8 @@ def chain(parent: Id, messages: Iterable[Id]) -> list[Id]:
 
 
 def call_id(saw: Id, made: Id, parts: Iterable[bytes], event: bytes) -> Id:
-    """The id of one model call, from `Call.parts` and what tells it from calls alike in all of that."""
-    return digest("call", saw, made, *parts, event)
+    """The id of one model call, from `Call.parts` and what tells it from calls alike in all of that.
+
+    Each part goes in by its own hash, so that who has only the hashes can derive the id too (`core/receipts.py`).
+    """
+    return digest("call", saw, made, *(sha256(part).digest() for part in parts), event)

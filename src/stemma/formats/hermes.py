@@ -51,16 +51,18 @@ def _refuse(number: str) -> NoReturn:
 
 
 # Python's json decides how everything is written. msgspec writes the same bytes several times as fast, save for
-# floats and lone surrogates, which it therefore refuses here.
+# floats and lone surrogates, which it therefore refuses here. It reads UTF-8, which text beyond ASCII is not: that is
+# read by Python, which need not convert it first.
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
 _from_json = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(float_hook=_refuse).decode
+_decode_wide = json.JSONDecoder(parse_float=_refuse, parse_constant=_refuse).decode
 _respace = msgspec.json.format
 
 _NOT_JSON = (ValueError, TypeError, RecursionError)
 """What parsing or writing hostile JSON raises: bad syntax, NaN, 5,000 digits; foreign objects; 100,000 brackets."""
-_NOT_FAST = (*_NOT_JSON, msgspec.MsgspecError)
+_NOT_FAST = (*_NOT_JSON, OverflowError, msgspec.MsgspecError)
 
 
 def to_trajectory(
@@ -165,7 +167,7 @@ def _no_turn_for(role: Any, at: int) -> BadMessage:
 
 
 def _gpt_turn(message: dict[str, Any], calls: list[_Call], empty_think: str) -> Turn:
-    text = _think_block(message)
+    text = thought = _think_block(message)
     if content := message.get("content"):
         if type(content) is not str:
             content = text_of(content)
@@ -176,7 +178,7 @@ def _gpt_turn(message: dict[str, Any], calls: list[_Call], empty_think: str) -> 
         elif content and not content.isspace():
             text = f"{text}{content}\n"
     # Asked before the calls are added: what the arguments say is no thought.
-    if "<think>" not in text:
+    if not thought and "<think>" not in text:
         text = empty_think + text
     if not calls:
         return {"from": "gpt", "value": text.strip()}
@@ -252,8 +254,10 @@ def _tool_response(result: dict[str, Any], name: str) -> str:
     call_id, content = result.get("tool_call_id", ""), result.get("content")
     written_id = _quoted(call_id) if type(call_id) is str else _written(call_id) or "null"
     written = _text_result(content) if type(content) is str else _other_result(content)
-    body = seal(f'"tool_call_id": {written_id}, "name": {_sealed_name(name)}, "content": {written}')
-    return f"<tool_response>\n{{{body}}}\n</tool_response>"
+    return (
+        f'<tool_response>\n{{"tool_call_id": {seal(written_id)}, "name": {_sealed_name(name)}, '
+        f'"content": {seal(written)}}}\n</tool_response>'
+    )
 
 
 def _text_result(content: str) -> str:
@@ -278,8 +282,9 @@ def _quoted(text: str) -> str:
 
 def _rewritten(text: str) -> str | None:
     """JSON text as Python's `json` writes it, or None where it is not JSON."""
+    decode = _decode if text.isascii() else _decode_wide
     try:
-        return _respace(_encode(_decode(text)), indent=0).decode()
+        return _respace(_encode(decode(text)), indent=0).decode()
     except _NOT_FAST:
         pass
     try:

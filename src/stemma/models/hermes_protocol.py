@@ -5,8 +5,10 @@ without tool support can use tools. `tests/models/test_hermes_protocol.py` prove
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
+from stemma.formats.api import normalise_reply
 from stemma.formats.from_hermes import from_trajectory
 from stemma.formats.hermes import to_trajectory
 
@@ -28,8 +30,17 @@ def as_text_messages(
 
 
 def read_reply(text: str, nonce: str) -> dict[str, Any]:
-    """The assistant message that `text` is; calls get ids made of `nonce`, which must be new in the conversation."""
-    message = from_trajectory([{"from": "gpt", "value": text}], "hermes")[0]
+    """The assistant message that `text` is; calls get ids made of `nonce`, which must be new in the conversation.
+
+    A reply that was cut is read as far as it goes: a thought that was not closed is a thought, half a call is text.
+    """
+    message = normalise_reply(from_trajectory([{"from": "gpt", "value": text}], "hermes")[0])
     for number, call in enumerate(message.get("tool_calls") or ()):
         call["id"] = f"call_{nonce}_{number}"
     return message
+
+
+def fresh_nonce(messages: Sequence[Mapping[str, Any]]) -> str:
+    """A nonce that no call in `messages` has; conversations that are alike get the same."""
+    taken = {call.get("id") for message in messages for call in message.get("tool_calls") or ()}
+    return next(str(n) for n in count(len(messages)) if f"call_{n}_0" not in taken)

@@ -9,6 +9,7 @@ seconds or as a date) is obeyed, up to `longest`. A wait that would outlast the 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from itertools import count
@@ -23,6 +24,10 @@ T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 Chance = Callable[[], float]
 """A number from 0 up to 1, like `random.random`."""
+Watcher = Callable[[ModelError, float], None]
+
+watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+"""Who is told, in this task, that a question failed and after how many seconds it is asked again."""
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +72,8 @@ async def persist(
                 raise
             if before_retry is not None:
                 before_retry(problem)
+            if (told := watcher.get()) is not None:
+                told(problem, pause)
         await sleep(pause)
     raise AssertionError("unreachable: count() has no end")
 

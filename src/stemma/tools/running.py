@@ -48,6 +48,8 @@ def failed(why: str) -> ToolResult:
 def read_arguments(tool: Tool, arguments: Any) -> dict[str, Any]:
     """The values for a tool's parameters, or `ToolError` saying what is wrong with them."""
     given = _parse(tool, arguments)
+    if _takes_anything(tool):
+        return given
     names = tool.parameters["properties"]
     if unknown := [key for key in given if key not in names]:
         raise ToolError(f"{tool.name} has no parameter {unknown[0]!r}; it takes: {', '.join(names) or 'none'}")
@@ -55,6 +57,12 @@ def read_arguments(tool: Tool, arguments: Any) -> dict[str, Any]:
         raise ToolError(f"{tool.name} needs the parameter {missing[0]!r}")
     hints = get_type_hints(tool.run, include_extras=True)
     return {key: _convert(tool, key, value, hints.get(key, Any)) for key, value in given.items()}
+
+
+def _takes_anything(tool: Tool) -> bool:
+    """Whether its function takes `**arguments`: then whoever gave the schema checks them."""
+    kinds = {parameter.kind for parameter in inspect.signature(tool.run).parameters.values()}
+    return inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _parse(tool: Tool, arguments: Any) -> dict[str, Any]:

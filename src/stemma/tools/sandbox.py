@@ -4,17 +4,19 @@ A command sees its folder as `/workspace`, the system's programs read-only, and 
 environment of ours, no home, no network unless allowed; its processes end with it.
 
     bubblewrap   Linux namespaces; starts in milliseconds
-    container    docker or podman, by image
+    container    docker or podman, by image (`tools/container.py`)
     none         no fence at all, only when asked for by name; it is written down with the conversation
 
-Covered: files, environment, network, other processes, and through limits also time, memory, processes and file sizes.
-Not covered: a kernel that can be broken out of, and what an allowed network lets a command do.
+Covered: files, environment, network, other processes; and through limits time, the memory of each process, the number
+of processes, and the size of each file and of `/tmp`. Not covered: a kernel that can be broken out of, what an allowed
+network lets a command do, the memory of many processes together, and the size of the folder as a whole.
 `tests/tools/test_sandbox.py` tries to get out.
 """
 
 import os
 import shutil
-from collections.abc import Mapping
+import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +26,11 @@ from stemma.errors import StemmaError
 
 INSIDE = "/workspace"
 """Where a fenced command finds its conversation's folder."""
+
+ENVIRONMENT = {"HOME": INSIDE, "LANG": "C.UTF-8", "TERM": "dumb"}
+"""All that a command finds set, beside PATH."""
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class NoSandbox(StemmaError):
@@ -40,25 +47,43 @@ class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     output_chars: int = 30_000
     """How much of its output the model gets: head and tail, the cut counted."""
 
-    def shell(self) -> str:
-        """The limits as a shell sets them for itself and all it starts."""
-        bounds = {"v": self.memory_mb * 1024, "u": self.processes, "f": self.file_mb * 1024, "c": 0}
-        return "; ".join(f"ulimit -{flag} {bound} 2>/dev/null" for flag, bound in bounds.items())
+    def around(self, argv: list[str], *, processes: bool) -> list[str]:
+        """`argv` under these limits. The kernel counts processes by user: only a fence with users of its own bounds
+        them this way."""
+        bounds = {"v": self.memory_mb * 1024, "f": self.file_mb * 1024, "c": 0}
+        if processes:
+            bounds["u"] = self.processes
+        script = "; ".join(f"ulimit -{flag} {bound} 2>/dev/null" for flag, bound in bounds.items())
+        return ["bash", "-c", f'{script}; exec "$@"', "bash", *argv]
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """How to start a program behind a fence."""
+
+    argv: list[str]
+    environment: dict[str, str] | None
+    """What `argv` is started with; None is what this process has, for a program of ours that starts the fenced one."""
+    owner: tuple[int, int] | None = None
+    """The user and group to start it as, if not ours."""
+    removal: list[str] = []
+    """What ends it from outside, where killing `argv` does not."""
 
 
 class Sandbox(Protocol):
     """A kind of fence."""
 
-    name: str
-    root_inside: str
-    """The folder's path as commands see it."""
-
-    def wrap(self, argv: list[str], root: Path) -> list[str]:
-        """The command line that runs `argv` behind the fence, with `root` as its folder."""
+    @property
+    def name(self) -> str:
+        """What is written down of it."""
         ...
 
-    def environment(self) -> Mapping[str, str]:
-        """The environment to start that command line with."""
+    @property
+    def network(self) -> bool:
+        """Whether commands reach the network."""
+        ...
+
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
+        """How to start `argv` behind the fence, with `root` as its folder."""
         ...
 
 
@@ -66,32 +91,43 @@ class Bubblewrap:
     """Linux namespaces by `bwrap`."""
 
     name = "bubblewrap"
-    root_inside = INSIDE
 
     def __init__(self, *, network: bool = False) -> None:
         self.network = network
 
-    def wrap(self, argv: list[str], root: Path) -> list[str]:
-        fence = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
+        fence = [*self._fence(limits), "--bind", str(root), INSIDE, "--chdir", INSIDE, "--remount-ro", "/", "--"]
+        inner = limits.around(argv, processes=True)
+        return Launch(argv=[*fence, *inner], environment={"PATH": f"{os.defpath}:{_PATH}"}, owner=_owner(root))
+
+    def _fence(self, limits: ResourceLimits) -> list[str]:
+        fence = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
+        if "--disable-userns" in _options():
+            fence += ["--unshare-user", "--disable-userns"]
         if self.network:
             fence += ["--share-net", "--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
             fence += ["--ro-bind-try", "/etc/ssl", "/etc/ssl"]
-        fence += ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+        fence += ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
+        fence += [*_in_memory("/dev/shm", limits), "--remount-ro", "/dev", *_in_memory("/tmp", limits)]
         for folder in ("bin", "sbin", "lib", "lib64"):
             fence += _same_as_outside(folder)
         for file in ("/etc/alternatives", "/etc/ld.so.cache", "/etc/passwd", "/etc/group", "/etc/localtime"):
             fence += ["--ro-bind-try", file, file]
-        for name, value in self.inner_environment().items():
+        for name, value in {"PATH": _PATH, **ENVIRONMENT}.items():
             fence += ["--setenv", name, value]
-        return [*fence, "--bind", str(root), INSIDE, "--chdir", INSIDE, "--", *argv]
+        return fence
 
-    @staticmethod
-    def inner_environment() -> dict[str, str]:
-        """All that a command finds set."""
-        return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": INSIDE, "LANG": "C.UTF-8", "TERM": "dumb"}
 
-    def environment(self) -> Mapping[str, str]:
-        return {"PATH": os.defpath + ":/usr/local/bin:/usr/bin:/bin"}
+@cache
+def _options() -> str:
+    """What this `bwrap` can do: some of it came in later versions."""
+    return subprocess.run(["bwrap", "--help"], capture_output=True, text=True, check=False).stdout
+
+
+def _in_memory(folder: str, limits: ResourceLimits) -> list[str]:
+    """A folder in memory, as large as one file may be."""
+    size = ["--size", str(limits.file_mb << 20)] if "--size" in _options() else []
+    return [*size, "--tmpfs", folder]
 
 
 def _same_as_outside(folder: str) -> list[str]:
@@ -102,48 +138,29 @@ def _same_as_outside(folder: str) -> list[str]:
     return ["--ro-bind", str(path), str(path)] if path.exists() else []
 
 
-class Container:
-    """A container of an image, by docker or podman."""
-
-    root_inside = INSIDE
-
-    def __init__(self, image: str, *, engine: str, network: bool = False) -> None:
-        self.image, self.engine, self.network = image, engine, network
-        self.name = f"{engine}:{image}"
-
-    def wrap(self, argv: list[str], root: Path) -> list[str]:
-        network = [] if self.network else ["--network", "none"]
-        fence = [self.engine, "run", "--rm", "-i", "--init", *network, "--security-opt", "no-new-privileges"]
-        return [*fence, "-v", f"{root}:{INSIDE}", "-w", INSIDE, self.image, *argv]
-
-    def environment(self) -> Mapping[str, str]:
-        wanted = ("PATH", "HOME", "DOCKER_HOST", "XDG_RUNTIME_DIR")
-        return {name: os.environ[name] for name in wanted if name in os.environ}
+def _owner(root: Path) -> tuple[int, int] | None:
+    """Whom the folder belongs to, if we are root: the kernel bounds no processes of root."""
+    owner = root.stat()
+    return None if os.geteuid() != 0 or owner.st_uid == 0 else (owner.st_uid, owner.st_gid)
 
 
 class Unfenced:
     """No fence: commands can do whatever this process can. Even so they get none of its environment."""
 
     name = "none"
+    network = True
 
-    def __init__(self, root: Path | None = None) -> None:
-        self.root_inside = str(root or "")
-
-    def wrap(self, argv: list[str], root: Path) -> list[str]:
-        self.root_inside = str(root)
-        return argv
-
-    def environment(self) -> Mapping[str, str]:
-        return {**Bubblewrap.inner_environment(), "HOME": self.root_inside}
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
+        environment = {"PATH": _PATH, **ENVIRONMENT, "HOME": str(root)}
+        return Launch(argv=limits.around(argv, processes=False), environment=environment, owner=_owner(root))
 
 
 def choose_sandbox(kind: str = "auto", *, image: str | None = None, network: bool = False) -> Sandbox:
     """The fence to use: of an image if one is named, else bubblewrap; none only when asked for by name."""
     if image:
-        engine = next((name for name in ("docker", "podman") if shutil.which(name)), None)
-        if engine is None:
-            raise NoSandbox(f"running in the image {image!r} needs docker or podman; install one of them")
-        return Container(image, engine=engine, network=network)
+        from stemma.tools.container import Container, find_engine
+
+        return Container(image, engine=find_engine(image), network=network)
     if kind == "none":
         return Unfenced()
     if kind in ("auto", "bubblewrap"):

@@ -1,24 +1,28 @@
-"""A shell that keeps its state: folder, variables and functions last from one command to the next.
+"""A shell that keeps its state, and processes that run beside it, behind one fence.
 
-Commands come in on one pipe, output leaves on a second, and the end of each command is told on a third that no command
-can write to, so output cannot forge an end. A command that runs too long is ended with all that it started; the
-shell then starts anew, and says so. Output is kept as head and tail, and what was cut is counted.
-`tests/tools/test_terminal.py` proves it.
+Folder, variables and functions last from one command to the next. A command that runs too long is ended with all of
+its process group, and the shell starts anew; processes in the background have groups of their own and go on. They
+are started by the shell itself, so they begin with its folder, variables and functions. Output cannot forge the end of
+a command (`tools/keeper.py`). `tests/tools/test_terminal.py` and `tests/tools/test_processes.py` prove it.
 """
 
 import asyncio
-import os
-import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from shlex import quote
 
 import msgspec
 
+from stemma.tools.keeper import FenceBroken, Keeper, says
+from stemma.tools.kept import Kept
+from stemma.tools.outlet import Outlet
 from stemma.tools.sandbox import ResourceLimits, Sandbox
 
 _GRACE = 0.05
 """How long output is still read after a command has ended: what it wrote last may be on its way."""
+_TO_STOP = 2.0
+"""How long a process that was asked to end may take to do so."""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -29,145 +33,152 @@ class Ran(msgspec.Struct, frozen=True):
     """Its exit code; None if it was ended for taking too long, or took the shell with it."""
     cut: int = 0
     """How many characters of its output were left out."""
-
-
-class Kept:
-    """The head and the tail of a stream, however long it is."""
-
-    def __init__(self, most: int) -> None:
-        self._half = most // 2
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._total = 0
-
-    def add(self, block: bytes) -> None:
-        """Take in what has come."""
-        self._total += len(block)
-        room = self._half * 4 - len(self._head)  # bytes; a character has at most four
-        self._head += block[:room] if room > 0 else b""
-        self._tail += block[max(room, 0) :]
-        if len(self._tail) > self._half * 8:
-            del self._tail[: -self._half * 4]
-
-    def text(self) -> tuple[str, int]:
-        """What is shown of it, and how many characters are not."""
-        if self._total == len(self._head) + len(self._tail):
-            whole = (self._head + self._tail).decode("utf-8", "replace")
-            if len(whole) <= self._half * 2:
-                return whole, 0
-        head = self._head.decode("utf-8", "replace")[: self._half]
-        tail = (self._tail or self._head).decode("utf-8", "replace")[-self._half :]
-        cut = max(self._total - len(head.encode()) - len(tail.encode()), 1)
-        return f"{head}\n… [{cut} characters left out] …\n{tail}", cut
+    too_long: bool = False
+    """Whether it was ended for taking too long."""
 
 
 class Shell:
-    """One running shell behind a fence."""
+    """One running shell behind a fence, and its processes in the background."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        ends: tuple[asyncio.StreamReader, asyncio.ReadTransport],
-        limits: ResourceLimits,
-    ) -> None:
-        self._process, self._limits = process, limits
-        self._ends, self._ends_pipe = ends
+    def __init__(self, keeper: Keeper, root: Path, limits: ResourceLimits) -> None:
+        self._keeper, self._root, self._limits = keeper, root, limits
+        self._gone: asyncio.Future[str | None] | None = None
+        """Told when the shell that runs now has ended; None while none runs."""
         self._turn = asyncio.Lock()
+        self._processes: list[Process] = []
 
     @classmethod
     async def start(cls, sandbox: Sandbox, root: Path, limits: ResourceLimits) -> "Shell":
-        """A fresh shell in `root`."""
-        readable, writable = os.pipe()
-        try:
-            # The third pipe is number 9 in the shell; every command is started with it closed.
-            script = f"exec 9>&{writable}; exec {writable}>&-; {limits.shell()}; exec bash --noprofile --norc"
-            process = await asyncio.create_subprocess_exec(
-                *sandbox.wrap(["bash", "-c", script], root),
-                cwd=root,
-                env=dict(sandbox.environment()),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                pass_fds=(writable,),
-                start_new_session=True,
-                **_as_owner(root),
-            )
-        except BaseException:
-            os.close(readable)
-            raise
-        finally:
-            os.close(writable)
-        return cls(process, await _reader(readable), limits)
+        """A fresh fence around `root`; the shell in it starts with its first command."""
+        return cls(await Keeper.start(sandbox, root, limits), root, limits)
 
     @property
     def alive(self) -> bool:
         """Whether it still takes commands."""
-        return self._process.returncode is None
+        return self._keeper.alive
 
     async def run(self, command: str, seconds: float | None = None) -> Ran:
         """Run a command and wait for its end; one at a time."""
         async with self._turn:
             kept = Kept(self._limits.output_chars)
             reading = asyncio.ensure_future(self._read_into(kept))
+            too_long, code = False, None
             try:
                 async with asyncio.timeout(min(seconds or self._limits.seconds, self._limits.seconds)):
-                    code = await self._run(command)
-                    if code is None:
-                        await self._process.wait()
-            except TimeoutError:
-                await self.close()
-                code = None
-            if code is not None:
+                    # eval: a syntax error ends the command, not the shell; no input, so that nothing waits for it.
+                    code = await self._do(lambda name: f"eval {quote(command)} 9>&- </dev/null; {says(name)}")
                 await asyncio.sleep(_GRACE if not reading.done() else 0)
-            reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await reading
+            except TimeoutError:
+                too_long = True
+            finally:
+                if code is None:
+                    self._end_shell()
+                reading.cancel()
+                with suppress(asyncio.CancelledError):
+                    await reading
             output, cut = kept.text()
-            return Ran(output, code, cut)
+            return Ran(output, code, cut, too_long)
 
-    async def _run(self, command: str) -> int | None:
-        assert self._process.stdin is not None
-        quoted = "'" + command.replace("'", "'\\''") + "'"
-        # eval, so that a syntax error ends the command and not the shell; stdin closed, so that nothing waits for it.
-        line = f"eval {quoted} 9>&- </dev/null; echo $? >&9\n"
-        self._process.stdin.write(line.encode("utf-8", "surrogateescape"))
-        with suppress(ConnectionError):
-            await self._process.stdin.drain()
-        told = await self._ends.readline()
-        return int(told) if told.strip() else None
+    async def launch(self, command: str) -> "Process":
+        """Start a command in the background."""
+        async with self._turn:
+            outlet = Outlet(self._root, self._limits.output_chars)
+            name, ended = self._keeper.expect()
+            # Asked to end, the group's first process stays to tell how the command took it.
+            work = f"{{ trap : TERM; ( eval {quote(command)} ) 9>&-; {says(name)}; }} </dev/null >&8 2>&1 8>&- &"
+            pipe = quote(f"{self._keeper.folder}/{outlet.name}")
+            await outlet.open()
+            try:
+                group = await self._do(
+                    lambda ack: f"set -m; {{ {work} {says(ack, '$!')}; }} 8>{pipe} || {says(ack, '0')}; set +m"
+                )
+            finally:
+                outlet.hide()
+            process = Process(self._keeper, group or 0, ended, outlet)
+            self._processes.append(process)
+            if not group:
+                raise FenceBroken("the process could not be started; try again")
+            return process
+
+    async def _do(self, line: Callable[[str], str]) -> int | None:
+        """Have the shell do something, and wait for what it tells; None if the shell ends first."""
+        if self._gone is None or self._gone.done():
+            self._start_shell()
+        assert self._gone is not None
+        name, done = self._keeper.expect()
+        self._keeper.tell(f"printf '%s\\n' {quote(line(name))} >&\"${{SHELL_PIPES[1]}}\"")
+        await asyncio.wait((done, self._gone), return_when=asyncio.FIRST_COMPLETED)
+        told = done.result() if done.done() else None
+        return int(told) if told else None
+
+    def _start_shell(self) -> None:
+        name, self._gone = self._keeper.expect()
+        shell = f"coproc SHELL_PIPES {{ bash --noprofile --norc 8>&-; {says(name)}; }} >&8 2>&1"
+        self._keeper.tell(f"set -m; {shell}; SHELL_GROUP=$!; set +m")
+
+    def _end_shell(self) -> None:
+        """End the shell and its group; waiting for it lets the keeper forget it before it starts another."""
+        self._keeper.tell('kill -KILL -- "-$SHELL_GROUP"; wait "$SHELL_GROUP"')
+        self._gone = None
 
     async def _read_into(self, kept: Kept) -> None:
-        assert self._process.stdout is not None
-        while block := await self._process.stdout.read(1 << 16):
+        while block := await self._keeper.output.read(1 << 16):
             kept.add(block)
 
     async def close(self) -> None:
         """End it and all it has started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(1):  # read to its end, a pipe closes itself
-                while await self._process.stdout.read(1 << 16):
-                    pass
-        self._ends_pipe.close()
-        await asyncio.sleep(0)  # a transport closes its pipe in the loop's next round, which may be the last
+        for process in self._processes:
+            process.send("KILL")
+        self._end_shell()
+        await self._keeper.close()
+        for process in self._processes:
+            await process.close()
 
 
-def _as_owner(root: Path) -> dict[str, Any]:
-    """Run as whom the folder belongs to: the kernel bounds no processes of root."""
-    owner = root.stat()
-    if os.geteuid() != 0 or owner.st_uid == 0:
-        return {}
-    return {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
+class Process:
+    """A command in the background, with all that it starts."""
 
+    def __init__(self, keeper: Keeper, group: int, ended: "asyncio.Future[str | None]", outlet: Outlet) -> None:
+        self._keeper, self._group, self._ended, self._outlet = keeper, group, ended, outlet
+        self.stopped = False
+        """Whether it was ended by us."""
 
-async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    pipe = os.fdopen(descriptor, "rb", 0)
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    return reader, transport
+    @property
+    def running(self) -> bool:
+        """Whether its command has not ended yet."""
+        return not self.stopped and not self._ended.done()
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it runs, and if it was ended by us or with the fence."""
+        told = self._ended.result() if self._ended.done() else None
+        return int(told) if told else None
+
+    def news(self) -> tuple[str, int]:
+        """Its output since somebody last looked, and how many characters of it are left out."""
+        return self._outlet.news()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for its end, but not longer than that; whether it has ended."""
+        await asyncio.wait([self._ended], timeout=seconds)
+        if not self.running:
+            await self._outlet.drain(_GRACE)
+        return not self.running
+
+    async def stop(self) -> None:
+        """Ask it to end, and end it if it does not."""
+        self.send("TERM")
+        await self.wait(_TO_STOP)
+        self.stopped = self.running
+        if self.stopped:
+            await self._keeper.ask(f"kill -KILL -- -{self._group}")
+            await self._outlet.drain(_GRACE)
+
+    def send(self, signal: str) -> None:
+        """Send a signal to it and all it has started, unless it has ended: its number may be another's by then."""
+        if self._group and self.running:
+            self._keeper.tell(f"kill -{signal} -- -{self._group}")
+
+    async def close(self) -> None:
+        """Forget it, its fence being gone."""
+        await self._outlet.close()

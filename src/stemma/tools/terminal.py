@@ -1,24 +1,27 @@
 """The terminal: a shell of the conversation's own, behind its fence."""
 
+from stemma.tools import processes
 from stemma.tools.tool import Tool, ToolResult, as_tool
 from stemma.tools.workspace import Workspace
 
 
-async def terminal(command: str, here: Workspace, timeout: float = 60.0) -> ToolResult:
+async def terminal(command: str, here: Workspace, timeout: float = 60.0, background: bool = False) -> ToolResult:
     """Run a shell command. The shell keeps its folder and variables between commands; there is no keyboard.
-    Start what should go on running with `&` and send its output to a file.
 
     command: what to run, in bash
     timeout: after how many seconds to end it
+    background: start it and go on at once, as for a server; it has no timeout, and the tool process looks after it
     """
+    if background:
+        return await processes.start(command, here)
     shell = await here.shell()
     ran = await shell.run(command, timeout)
     if ran.code is None:
-        why = "it took too long and was ended" if not shell.alive else "it ended the shell"
+        why = "it took too long and was ended" if ran.too_long else "it ended the shell"
         text = f"{ran.output}\n[{why}; the shell starts anew with the next command]"
     else:
         text = ran.output if ran.code == 0 else f"{ran.output}\n[exit code {ran.code}]"
     return ToolResult(text=text.strip("\n") or "[no output]", ok=ran.code == 0, cut=ran.cut)
 
 
-TOOLS: tuple[Tool, ...] = (as_tool(terminal, toolset="terminal"),)
+TOOLS: tuple[Tool, ...] = (as_tool(terminal, toolset="terminal"), *processes.TOOLS)

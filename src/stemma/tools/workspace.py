@@ -47,6 +47,16 @@ class Workspace:
             self._sandbox = choose_sandbox()
         return self._sandbox
 
+    def kept_in(self, root: Path) -> Self:
+        """Work in `root`, which stays when the conversation ends: who gave it removes it."""
+        self._given_root = self.root = root
+        return self
+
+    def behind(self, sandbox: Sandbox) -> Self:
+        """Have commands run behind this fence."""
+        self._sandbox = sandbox
+        return self
+
     async def open(self) -> Self:
         """Make the folder, unless one was given."""
         if self._given_root is not None:
@@ -54,8 +64,7 @@ class Workspace:
             self.root = self._given_root.resolve()
         else:
             self.root = Path(tempfile.mkdtemp(prefix="stemma-")).resolve()
-            if os.geteuid() == 0:  # commands run as the folder's owner, and nobody's are bounded where root's are not
-                os.chown(self.root, NOBODY, NOBODY)
+            own_folder(self.root)
         return self
 
     async def close(self) -> None:
@@ -82,3 +91,13 @@ class Workspace:
         for secret in self.secrets:
             text = text.replace(secret, HIDDEN)
         return text
+
+
+def own_folder(root: Path) -> None:
+    """Give a folder of ours to nobody if we are root: commands run as its owner, and the kernel bounds none of root's."""
+    if os.geteuid() != 0:
+        return
+    os.chown(root, NOBODY, NOBODY)
+    for folder, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            os.chown(os.path.join(folder, name), NOBODY, NOBODY, follow_symlinks=False)

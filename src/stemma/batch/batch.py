@@ -1,0 +1,250 @@
+"""A batch from Python: `for result in run_batch(prompts, agent=agent, name="first"): …`
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from stemma.agent.agent import Agent
+    >>> from stemma.models.scripted import ScriptedModel
+    >>> agent = Agent(model=ScriptedModel(lambda request: {"content": "Four.", "reasoning": "2 + 2"}))
+    >>> with TemporaryDirectory() as folder:
+    ...     [result.answer for result in run_batch(["What is 2 + 2?"], agent=agent, name="sums", folder=folder)]
+    ['Four.']
+
+It does all that the command does. Results come as they finish; `async for` works where a loop runs, and plain `for`
+works anywhere, a notebook included. Running it again with the same name goes on: what has ended is kept, what failed is
+tried again. `tests/batch/test_batch.py` proves it.
+"""
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stemma.agent.agent import Agent
+from stemma.batch.budget import Budget
+from stemma.batch.distributions import Distribution
+from stemma.batch.files import RunFiles
+from stemma.batch.outfit import Offer, Outfitter
+from stemma.batch.outputs import Shape, columns_as_names, own_metadata, records
+from stemma.batch.plan import Selection, tasks
+from stemma.batch.policies import Policies
+from stemma.batch.progress import Progress
+from stemma.batch.prompts import Prompts, read_rows
+from stemma.batch.recipe import ChangedRecipe, changes, recipe_id, recipe_of, told
+from stemma.batch.record import ENDED, Record
+from stemma.batch.rewards import Reward
+from stemma.batch.runner import Order, Result, Runner
+from stemma.batch.threaded import in_a_thread
+from stemma.core.names import check_name
+from stemma.formats.entries import Columns, columns_of
+from stemma.store import Store, open_store
+from stemma.tools.tool import Tool
+from stemma.tools.toolsets import choose_tools
+
+RUNS = "runs"
+
+
+def run_batch(
+    prompts: Prompts,
+    *,
+    agent: Agent,
+    name: str,
+    folder: str | Path = RUNS,
+    samples: int = 1,
+    seed: int | None = None,
+    distribution: Distribution | None = None,
+    offer: Offer | None = None,
+    selection: Selection | None = None,
+    concurrency: int | None = None,
+    budget: Budget | None = None,
+    batch_size: int = 100,
+    reward: Reward | None = None,
+    keep_no_reasoning: bool = False,
+    keep_unknown_tools: bool = False,
+    retry_failed: bool = True,
+    amend: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], float] = time.time,
+) -> "Batch":
+    """Run an agent over prompts, as a run called `name` in a folder of its own.
+
+    samples: how many conversations each prompt gets
+    seed: makes the draw of toolsets and each task's sampling seed repeatable; the seed is sent to the model
+    distribution: which toolsets a prompt is offered; `offer` says which tools a name stands for
+    concurrency: how many at once; None: as many as the endpoint bears
+    batch_size: how many prompts a part file holds
+    amend: go on with a run although what affects sampling has changed; what has ended stays as it was
+    """
+    check_name("run's name", name)
+    policies = Policies(
+        keep_no_reasoning=keep_no_reasoning, keep_unknown_tools=keep_unknown_tools, rewarded=reward is not None
+    )
+    chosen = selection or Selection()
+    rows = prompts if isinstance(prompts, str | Path) else list(prompts)
+    outfitter = Outfitter(agent, offer or offer_of(agent), distribution, seed or 0)
+    recipe = recipe_of(agent, distribution, seed)
+    return Batch(
+        Order(
+            name=name,
+            folder=Path(folder) / name,
+            recipe=recipe_id(recipe),
+            outfitter=outfitter,
+            tasks=lambda: tasks(chosen.of(read_rows(rows)), samples),
+            seed=seed,
+            concurrency=concurrency,
+            budget=budget or Budget(),
+            reward=reward,
+            retry_failed=retry_failed,
+            now=now,
+            clock=clock,
+        ),
+        recipe,
+        policies,
+        batch_size,
+        amend=amend,
+    )
+
+
+def offer_of(agent: Agent) -> Offer:
+    """Shipped tools by their names, and the agent's own."""
+
+    def offer(names: Sequence[str]) -> list[Tool]:
+        return choose_tools(names, extra=agent.setup.tools.values()).tools
+
+    return offer
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What running a batch now would do."""
+
+    tasks: int
+    kept: int
+    """Tasks that have ended already."""
+    failed: int
+    """Tasks that failed before and are tried again."""
+    interrupted: int
+    """Tasks that go on where they were left."""
+    columns: Columns
+    """The shape of the entries' metadata."""
+
+    @property
+    def to_do(self) -> int:
+        """Tasks that are left."""
+        return self.tasks - self.kept
+
+    def __str__(self) -> str:
+        text = f"{self.kept:,} kept, {self.to_do:,} to do"
+        text += f", {self.failed:,} failed will be retried" if self.failed else ""
+        return text + (f", {self.interrupted:,} go on where they were left" if self.interrupted else "")
+
+
+class Batch:
+    """A run: iterate over it to have it run."""
+
+    def __init__(
+        self, order: Order, recipe: Mapping[str, Any], policies: Policies, batch_size: int, *, amend: bool = False
+    ) -> None:
+        self.order, self.recipe, self._policies, self._batch_size = order, dict(recipe), policies, batch_size
+        self._amend = amend
+        self._runner: Runner | None = None
+        self.progress = Progress(order.clock)
+        self.statistics: dict[str, Any] = {}
+        """The numbers of the whole run, once it has ended."""
+
+    @property
+    def folder(self) -> Path:
+        """Where everything is."""
+        return self.order.folder
+
+    def stop(self, why: str = "asked to stop") -> None:
+        """Start no more tasks; those that run come to their end."""
+        if self._runner is not None:
+            self._runner.stop(why)
+
+    def cancel(self) -> None:
+        """Leave running tasks where they are; run it again to go on."""
+        if self._runner is not None:
+            self._runner.cancel()
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def __aiter__(self) -> AsyncIterator[Result]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open_store(self.folder / "stemma.db") as store:
+            plan = self.plan(store)
+            about = self._begin(store, plan)
+            shape = Shape(columns=plan.columns, batch_size=self._batch_size, policies=self._policies)
+            files = RunFiles(self.folder, self.order.name, store, shape, about)
+            self._prepare(files, store, plan)
+            self._runner = Runner(self.order, store, files, self.progress)
+            try:
+                async for result in self._runner.results():
+                    yield result
+            finally:
+                self.statistics = files.finish()
+
+    def __iter__(self) -> Iterator[Result]:
+        return in_a_thread(self)
+
+    # ── planning ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def plan(self, store: Store | None = None) -> Plan:
+        """What is to do, in one pass over the prompts; `BadPrompt` names the first that cannot be asked."""
+        if store is None and (self.folder / "stemma.db").exists():
+            with open_store(self.folder / "stemma.db", create=False) as held:
+                return self.plan(held)
+        statuses = _statuses(store, self.order.name) if store is not None else {}
+        counts: Counter[str] = Counter()
+        columns = columns_of(self._metadata(statuses, counts))
+        return Plan(
+            tasks=counts["tasks"],
+            kept=counts["completed"] + counts["stopped"] + (0 if self.order.retry_failed else counts["failed"]),
+            failed=counts["failed"] if self.order.retry_failed else 0,
+            interrupted=counts["running"],
+            columns=columns,
+        )
+
+    def _metadata(self, statuses: Mapping[str, str], counts: Counter[str]) -> Iterator[dict[str, Any]]:
+        """The metadata of every entry there will be; tasks are counted by the way."""
+        for task in self.order.tasks():
+            counts["tasks"] += 1
+            counts[statuses.get(task.name, "new")] += 1
+            record = Record(key=task.row.key, ordinal=task.ordinal, sample=task.sample, reward=0.0)
+            yield {**task.row.metadata, **own_metadata(record, "", self._policies)}
+
+    def _begin(self, store: Store, plan: Plan) -> dict[str, Any]:
+        """Write down what the run is, unless it was begun as something else; what its statistics say of it."""
+        known = {run.name: run.metadata for run in store.runs()}.get(self.order.name)
+        if known is not None and not self._amend and (changed := changes(known["recipe"], self.recipe)):
+            raise ChangedRecipe(
+                f"the run {self.order.name!r} was begun with another configuration:\n{told(changed)}\n"
+                "Run it under another name (--fork), or go on and leave what has ended as it is (--amend).",
+                changed,
+            )
+        about = {
+            "run_name": self.order.name,
+            "model": self.order.outfitter.agent.setup.model.name,
+            "total_tasks": plan.tasks,
+            "batch_size": self._batch_size,
+            "started_at": known["about"]["started_at"] if known else self.order.now(),
+        }
+        shape = msgspec.to_builtins(self._policies), columns_as_names(plan.columns)
+        store.save_run(
+            self.order.name, {"recipe": self.recipe, "about": about, "policies": shape[0], "columns": shape[1]}
+        )
+        return about
+
+    def _prepare(self, files: RunFiles, store: Store, plan: Plan) -> None:
+        """Tell the files and the display what will come."""
+        self.progress.kept, self.progress.to_do, self.progress.retried = plan.kept, plan.to_do, plan.failed
+        statuses = {}
+        for record in records(store, self.order.name):
+            statuses[record.name] = record.status
+            self.progress.spent.add(record)
+        for task in self.order.tasks():
+            files.expect(task.row.index, kept=statuses.get(task.name) in ENDED)
+
+
+def _statuses(store: Store, run: str) -> dict[str, str]:
+    return {record.name: record.status for record in records(store, run)}

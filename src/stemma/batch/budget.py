@@ -1,0 +1,44 @@
+"""How much a run may use in all: money or tokens. What is used up stops new tasks; running ones come to their end."""
+
+import re
+
+import msgspec
+
+from stemma.batch.progress import Spending
+from stemma.errors import StemmaError
+
+_AMOUNT = re.compile(r"(?P<money>\$)?(?P<number>\d+(\.\d+)?)(?P<scale>[kKmMbB])?\s*(?P<unit>tokens|usd|USD|\$)?")
+_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+
+
+class BadBudget(StemmaError):
+    """A budget that is neither money nor tokens."""
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be used; None is no limit."""
+
+    cost: float | None = None
+    tokens: int | None = None
+
+    def exceeded(self, spent: Spending) -> str | None:
+        """Why no more may be started, if so."""
+        if self.cost is not None and (spent.cost or 0.0) >= self.cost:
+            return f"the budget of ${self.cost:g} is used up"
+        if self.tokens is not None and spent.tokens >= self.tokens:
+            return f"the budget of {self.tokens:,} tokens is used up"
+        return None
+
+
+def read_budget(text: str) -> Budget:
+    """A budget as people write it.
+
+    >>> read_budget("$2.50").cost, read_budget("5usd").cost, read_budget("3M tokens").tokens
+    (2.5, 5.0, 3000000)
+    """
+    found = _AMOUNT.fullmatch(text.strip())
+    unit = (found["unit"] or ("$" if found["money"] else "")) if found else ""
+    if found is None or not unit or (found["money"] and found["unit"]):
+        raise BadBudget(f"a budget is money or tokens, such as $5 or 2M tokens; got {text!r}")
+    amount = float(found["number"]) * _SCALES[(found["scale"] or "").lower()]
+    return Budget(tokens=int(amount)) if unit == "tokens" else Budget(cost=amount)

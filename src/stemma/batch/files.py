@@ -1,0 +1,76 @@
+"""The run's folder: parts appear as they fill, the rest at the end, and all of it again from the store.
+
+    config.yaml  stemma.db  trajectories.jsonl  batch_001_output.jsonl …  failures.jsonl  statistics.json
+
+`tests/batch/test_files.py` proves that a rebuilt folder is the same byte for byte.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stemma.batch.outputs import Parts, Shape, failure_line, join_parts, records
+from stemma.batch.record import Record, read_record
+from stemma.batch.statistics import Tally
+from stemma.core.graph import MessageGraph
+from stemma.formats.export import Whole, write_whole
+from stemma.store import Store
+
+
+class RunFiles:
+    """The files of one run."""
+
+    def __init__(self, folder: Path, run: str, store: Store, shape: Shape, about: Mapping[str, Any]) -> None:
+        self.folder, self._run, self._store, self._shape, self._about = folder, run, store, shape, about
+        self._parts = Parts(folder, store, shape)
+        self._missing: Counter[int] = Counter()
+        """How many tasks of each part are still to end."""
+        self._members: dict[int, list[Record]] = {}
+        self._written: set[int] = set()
+
+    def expect(self, prompt_index: int, *, kept: bool) -> None:
+        """Learn of a task before the first starts. A part that has some from earlier is written at the end."""
+        self._missing[prompt_index // self._shape.batch_size + 1] += 1 if not kept else 1 << 40
+
+    def ended(self, graph: MessageGraph, record: Record) -> None:
+        """A task has ended; the last of its part lets the part appear."""
+        part = self._parts.part_of(record)
+        self._parts.add(graph, record)
+        self._members.setdefault(part, []).append(record)
+        self._missing[part] -= 1
+        if not self._missing[part]:
+            self._parts.write(part, self._members.pop(part))
+            self._written.add(part)
+
+    def finish(self) -> dict[str, Any]:
+        """Bring every file up to date with the store; the statistics."""
+        tally = Tally(self._shape.known_tools, self._shape.policies)
+        parts = []
+        with Whole(self.folder / "failures.jsonl") as failures:
+            for part, group in groupby(self._in_order(), key=self._parts.part_of):
+                members = list(group)
+                parts.append(part)
+                for record in members:
+                    tally.add(record)
+                    if record.status == "failed":
+                        failures.write(failure_line(record, self._first_question(record)))
+                if part not in self._written:
+                    self._parts.write(part, members)
+        join_parts(self.folder, parts)
+        numbers = tally.numbers(self._about)
+        write_whole(self.folder / "statistics.json", msgspec.json.format(msgspec.json.encode(numbers)) + b"\n")
+        return numbers
+
+    def _in_order(self) -> Iterator[Record]:
+        """Every record, in the order of the dataset; only their places are in memory at once."""
+        order = sorted((record.order, record.name) for record in records(self._store, self._run))
+        for _, name in order:
+            yield read_record(self._store.metadata(name))
+
+    def _first_question(self, record: Record) -> str:
+        said = (m["content"] for m in self._store.load(record.name) if m["role"] == "user")
+        return str(next(said, ""))

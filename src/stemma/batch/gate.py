@@ -1,0 +1,106 @@
+"""How many at once: begin slowly, grow while it goes well, back off when the endpoint says that it is too much.
+
+    slow start   every success makes room for one more: the number doubles with each round
+    pressure     a 429 takes a fifth away, once a second at most, and ends the slow start
+    afterwards   one more for every round of successes
+
+A 5xx or a lost connection pauses growth and takes nothing away: fewer questions do not mend a broken server.
+The numbers are decided by pure functions; `Gate` only lets through and makes wait. `tests/batch/test_gate.py` proves it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import AsyncIterator
+
+import msgspec
+
+from stemma.models.errors import ModelError, RateLimited
+
+SHARE_KEPT = 0.8
+CALM_SECONDS = 1.0
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How many may be under way, and why."""
+
+    limit: int
+    ceiling: int
+    starting: bool = True
+    """Whether it still grows fast."""
+    credit: int = 0
+    """Successes since it last grew."""
+    cut_at: float = float("-inf")
+    why: str = "starting"
+
+
+def after_success(pace: Pace) -> Pace:
+    """One more went well while all places were taken."""
+    if pace.limit >= pace.ceiling:
+        return pace
+    needed = 1 if pace.starting else pace.limit
+    if pace.credit + 1 < needed:
+        return msgspec.structs.replace(pace, credit=pace.credit + 1)
+    return msgspec.structs.replace(pace, limit=pace.limit + 1, credit=0, why="going well")
+
+
+def after_trouble(pace: Pace, problem: ModelError, now: float) -> Pace:
+    """An attempt failed and will be made again."""
+    if not isinstance(problem, RateLimited):
+        return msgspec.structs.replace(pace, starting=False, credit=0, why=f"no growth: {type(problem).__name__}")
+    if now - pace.cut_at < CALM_SECONDS:
+        return pace
+    fewer = max(1, int(pace.limit * SHARE_KEPT))
+    return msgspec.structs.replace(pace, limit=fewer, starting=False, credit=0, cut_at=now, why="rate limited")
+
+
+class Gate:
+    """Lets so many through at once."""
+
+    def __init__(self, pace: Pace, clock: Callable[[], float]) -> None:
+        self.pace = pace
+        self.inside = 0
+        self._clock = clock
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """A place inside, as soon as there is one."""
+        await self._enter()
+        try:
+            yield
+        finally:
+            self.inside -= 1
+            self._admit()
+
+    def went_well(self) -> None:
+        """A question was answered."""
+        if self.inside >= self.pace.limit:  # with places to spare, more of them would change nothing
+            self.pace = after_success(self.pace)
+            self._admit()
+
+    def troubled(self, problem: ModelError) -> None:
+        """A question has to be asked again."""
+        self.pace = after_trouble(self.pace, problem, self._clock())
+
+    async def _enter(self) -> None:
+        if self.inside < self.pace.limit and not self._waiting:
+            self.inside += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.inside -= 1
+                self._admit()
+            raise
+
+    def _admit(self) -> None:
+        while self._waiting and self.inside < self.pace.limit:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.inside += 1
+                turn.set_result(None)

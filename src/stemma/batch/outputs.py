@@ -1,0 +1,144 @@
+"""The files of a run, each made from the store alone: the same store gives the same bytes.
+
+    batch_001_output.jsonl …   the conversations of so many prompts each, in the order of the dataset
+    trajectories.jsonl         all of them
+    failures.jsonl             what could not be done, and why
+    statistics.json            the whole run in numbers
+
+A part is written as soon as the last of its tasks has ended, from what is in memory where it still is. Every file
+appears whole: it is written beside its place and moved there. `tests/batch/test_outputs.py` proves it.
+"""
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stemma.batch.policies import Policies
+from stemma.batch.record import Record, read_record
+from stemma.core.graph import MessageGraph
+from stemma.formats.entries import Columns, batch_entry
+from stemma.formats.export import Whole
+from stemma.formats.hermes import to_trajectory
+from stemma.formats.jsonl import to_line
+from stemma.store import Store
+from stemma.tools.toolsets import TOOL_TO_TOOLSET_MAP
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What all entries of a run have in common."""
+
+    columns: Columns
+    known_tools: tuple[str, ...] = tuple(TOOL_TO_TOOLSET_MAP)
+    batch_size: int = 100
+    """How many prompts a part holds."""
+    policies: Policies = Policies()
+
+
+def records(store: Store, run: str) -> Iterator[Record]:
+    """The record of every task of a run that was begun, in no order that matters."""
+    for name in store.names(run):
+        yield read_record(store.metadata(name))
+
+
+def own_metadata(record: Record, model: str, policies: Policies) -> dict[str, Any]:
+    """The columns that a run adds to those of its dataset."""
+    found = {"stemma_name": record.name, "stemma_model": model, "stemma_sample": record.sample}
+    return {**found, "stemma_reward": record.reward} if policies.rewarded else found
+
+
+def entry_line(graph: MessageGraph, record: Record, shape: Shape) -> bytes:
+    """The line of one ended conversation."""
+    last = graph.last_call()
+    tools, model = (last.call.tools, last.call.model) if last else (None, "")
+    entry = batch_entry(
+        to_trajectory(graph.messages(), tools),
+        prompt_index=record.prompt_index,
+        metadata={**record.metadata, **own_metadata(record, model, shape.policies)},
+        columns=shape.columns,
+        completed=record.status == "completed",
+        partial=record.status == "stopped",
+        api_calls=record.api_calls,
+        toolsets_used=record.toolsets,
+        tools_used=record.tools,
+        known_tools=shape.known_tools,
+    )
+    return to_line(entry)
+
+
+def failure_line(record: Record, prompt: str) -> bytes:
+    """The line of one task that failed."""
+    failure = record.failure
+    return to_line(
+        {
+            "name": record.name,
+            "prompt_index": record.prompt_index,
+            "id": record.id,
+            "sample": record.sample,
+            "prompt": prompt,
+            "error": failure.kind if failure else "",
+            "text": failure.text if failure else "",
+            "attempts": record.attempts,
+            "api_calls": record.api_calls,
+        }
+    )
+
+
+class Parts:
+    """Part files, filled as tasks end."""
+
+    def __init__(self, folder: Path, store: Store, shape: Shape) -> None:
+        self.folder, self._store, self._shape = folder, store, shape
+        self._lines: dict[int, dict[str, bytes]] = {}
+        """What has ended in this process and waits for its part: part → task → line."""
+
+    def part_of(self, record: Record) -> int:
+        """In which part a task's entry stands; they count from 1."""
+        return record.prompt_index // self._shape.batch_size + 1
+
+    def add(self, graph: MessageGraph, record: Record) -> None:
+        """Keep the line of a task that has ended until its part is written."""
+        if self._shape.policies.reason(record) is None:
+            self._lines.setdefault(self.part_of(record), {})[record.name] = entry_line(graph, record, self._shape)
+
+    def write(self, part: int, members: Iterable[Record]) -> None:
+        """Write a part with all of its ended members."""
+        ready = self._lines.pop(part, {})
+        with Whole(self.folder / part_name(part)) as file:
+            for record in sorted(members, key=lambda one: one.order):
+                if record.ended and self._shape.policies.reason(record) is None:
+                    file.write(ready.get(record.name) or self._from_store(record))
+
+    def _from_store(self, record: Record) -> bytes:
+        return entry_line(self._store.load(record.name), record, self._shape)
+
+
+def part_name(part: int) -> str:
+    """The file of a part."""
+    return f"batch_{part:03d}_output.jsonl"
+
+
+def join_parts(folder: Path, parts: Iterable[int]) -> None:
+    """`trajectories.jsonl`, from the parts; parts of an earlier, longer form of the run go."""
+    wanted = [folder / part_name(part) for part in parts]
+    with Whole(folder / "trajectories.jsonl") as file:
+        for path in wanted:
+            with path.open("rb") as source:
+                shutil.copyfileobj(source, file)
+    for stale in set(folder.glob("batch_*_output.jsonl")) - set(wanted):
+        stale.unlink()
+
+
+_KINDS = {"str": str, "int": int, "float": float, "bool": bool}
+
+
+def columns_as_names(columns: Columns) -> dict[str, Any]:
+    """Columns in a form that a store keeps; `columns_from_names` reads it back."""
+    return {"plain": {name: kind.__name__ for name, kind in columns.plain.items()}, "rest": columns.rest}
+
+
+def columns_from_names(kept: Mapping[str, Any]) -> Columns:
+    """Columns as a run's metadata has them."""
+    return Columns({name: _KINDS[kind] for name, kind in kept["plain"].items()}, rest=kept["rest"])

@@ -1,0 +1,45 @@
+"""Where a task works: a folder of its own that outlives a crash, so that a conversation goes on among its files.
+
+The folder stands among temporary files, under a name made of the run's place and the task, and goes when the task has
+ended. A row's `files` and the copy of its `cwd` are put there before the first turn. `tests/batch/test_places.py`
+proves it.
+"""
+
+import os
+import shutil
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+
+from stemma.batch.prompts import BadPrompt, Row
+from stemma.tools.workspace import own_folder
+
+
+def places_of(run: Path) -> Path:
+    """The folder under which all tasks of a run work."""
+    mark = sha256(os.fsencode(run.resolve())).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"stemma-run-{mark}"
+
+
+def furnish(place: Path, row: Row) -> None:
+    """Make the task's folder with what its row puts there, whole; one that a crash left is taken as it is."""
+    if place.exists():
+        return
+    making = place.with_name(place.name + ".new")
+    shutil.rmtree(making, ignore_errors=True)
+    if row.cwd is not None:
+        if not Path(row.cwd).is_dir():
+            raise BadPrompt(f"row {row.index + 1}: there is no folder {row.cwd!r} to work in a copy of")
+        shutil.copytree(row.cwd, making, symlinks=True)
+    making.mkdir(parents=True, exist_ok=True)
+    for name, text in row.files.items():
+        path = making / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    own_folder(making)
+    making.rename(place)
+
+
+def clear(place: Path) -> None:
+    """Remove a task's folder."""
+    shutil.rmtree(place, ignore_errors=True)

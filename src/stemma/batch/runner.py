@@ -1,0 +1,207 @@
+"""Running a batch: the tasks that have not ended, many at once, each to its end.
+
+The store is the one truth. Which tasks have ended is read from it, every step of every task is in it before the next
+begins, and all files are made from it; there is no checkpoint beside it. Stopping, however it happens, therefore loses
+nothing but the steps in flight, and running the same again goes on. `tests/batch/test_runner.py` and
+`tests/crash/test_batch.py` prove it.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from stemma.agent.agent import Conversation
+from stemma.batch.budget import Budget
+from stemma.batch.claims import Claims
+from stemma.batch.files import RunFiles
+from stemma.batch.gate import Gate, Pace
+from stemma.batch.outfit import Outfitter, own_toolsets
+from stemma.batch.paced import PacedModel
+from stemma.batch.places import clear, furnish, places_of
+from stemma.batch.plan import Task, fresh_record
+from stemma.batch.progress import Progress
+from stemma.batch.record import Record, as_metadata, read_record
+from stemma.batch.rewards import Reward, Scored, score
+from stemma.batch.work import Desk, work
+from stemma.core.graph import MessageGraph
+from stemma.errors import NotFound
+from stemma.models.retry import watcher
+from stemma.store import Store
+
+CEILING = 512
+"""How many conversations at once, if nobody says."""
+START = 16
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A task that was brought to its end, for now."""
+
+    record: Record
+    graph: MessageGraph
+
+    @property
+    def answer(self) -> str | None:
+        """The last answer, if there is one."""
+        return str(self.graph[-1]["content"]) if self.record.status == "completed" else None
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is asked to do."""
+
+    name: str
+    folder: Path
+    recipe: str
+    outfitter: Outfitter
+    tasks: Callable[[], Iterator[Task]]
+    """All tasks, anew each time it is called."""
+    seed: int | None = None
+    concurrency: int | None = None
+    """How many at once; None: as many as the endpoint bears."""
+    budget: Budget = Budget()
+    reward: Reward | None = None
+    retry_failed: bool = True
+    now: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
+
+
+class Runner:
+    """One invocation of a run."""
+
+    def __init__(self, order: Order, store: Store, files: RunFiles, progress: Progress) -> None:
+        self.order, self._store, self._files, self.progress = order, store, files, progress
+        many = order.concurrency
+        self._gate = Gate(Pace(many or START, many or CEILING, starting=many is None), order.clock)
+        self._agent_model = PacedModel(order.outfitter.agent.setup.model, self._gate)
+        self._places = places_of(order.folder)
+        self._running: set[asyncio.Task[None]] = set()
+        self._results: asyncio.Queue[Result | BaseException | None] = asyncio.Queue(maxsize=256)
+        self._room = asyncio.Event()
+
+    def stop(self, why: str) -> None:
+        """Start no more tasks; those that run come to their end."""
+        self.progress.stopping = self.progress.stopping or why
+        self._room.set()
+
+    def cancel(self) -> None:
+        """Leave the running tasks where they are; they go on when the run does."""
+        self.stop("cancelled")
+        for task in self._running:
+            task.cancel()
+
+    async def results(self) -> AsyncIterator[Result]:
+        """Every task that ends, as it ends; all that is left to do is done when this is."""
+        claims = Claims(self.order.folder / "claims.lock")
+        dispatching = asyncio.ensure_future(self._dispatch(claims))
+        try:
+            while (result := await self._results.get()) is not None:
+                if isinstance(result, BaseException):
+                    raise result
+                yield result
+        finally:
+            self.cancel()
+            await asyncio.gather(dispatching, *self._running, return_exceptions=True)
+            claims.close()
+
+    # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _dispatch(self, claims: Claims) -> None:
+        try:
+            for task in self.order.tasks():
+                if self.progress.stopping:
+                    break
+                if (record := self._next_record(task)) is None or not claims.take(task.name):
+                    continue
+                await self._wait_for_room()
+                if self.progress.stopping:
+                    claims.release(task.name)
+                    break
+                self._start(task, record, claims)
+            while self._running:
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            await self._results.put(None)
+        except BaseException as problem:  # the reader of the results must learn of it, whatever it is
+            await self._results.put(problem)
+            raise
+
+    def _next_record(self, task: Task) -> Record | None:
+        """The record to go on from; None if nothing is left to do."""
+        try:
+            record = read_record(self._store.metadata(task.name))
+        except NotFound:
+            tools = self.order.outfitter.tools(task)
+            names = self.order.outfitter.toolsets(task)
+            record = fresh_record(task, self.order.recipe, own_toolsets(tools) if names is None else names, self.order.seed)
+            return msgspec.structs.replace(record, offered=[tool.name for tool in tools])
+        if record.ended or (record.status == "failed" and not self.order.retry_failed):
+            return None
+        return record
+
+    async def _wait_for_room(self) -> None:
+        """Until another task may run."""
+        while not self.progress.stopping:
+            self.progress.limit, self.progress.limit_why = self._gate.pace.limit, self._gate.pace.why
+            if over := self.order.budget.exceeded(self.progress.spent):
+                self.stop(over)
+                return
+            if len(self._running) < self._gate.pace.limit:
+                return
+            self._room.clear()
+            await self._room.wait()
+
+    def _start(self, task: Task, record: Record, claims: Claims) -> None:
+        self.progress.started(task.name, task.row.text)
+        running = asyncio.ensure_future(self._run(task, record, claims))
+        self._running.add(running)
+        running.add_done_callback(self._left)
+
+    def _left(self, running: "asyncio.Task[None]") -> None:
+        self._running.discard(running)
+        self._room.set()
+
+    # ── one task ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self, task: Task, before: Record, claims: Claims) -> None:
+        try:
+            graph = self._store.load(task.name) if before.attempts else MessageGraph()
+            place = self._places / task.name
+            furnish(place, task.row)
+            watcher.set(lambda problem, seconds: self.progress.waits(task.name, problem, seconds))
+            record = msgspec.structs.replace(before, attempts=before.attempts + 1)
+            record = await work(task, graph, record, self._desk(task, record, place))
+            if record.ended:
+                clear(place)
+                self._files.ended(graph, record)
+            self.progress.finished(record, before)
+            await self._results.put(Result(record, graph))
+        except asyncio.CancelledError:
+            self.progress.doing.pop(task.name, None)
+            raise
+        except BaseException as problem:
+            self.stop(f"{type(problem).__name__}: {problem}")
+            await self._results.put(problem)
+        finally:
+            claims.release(task.name)
+
+    def _desk(self, task: Task, record: Record, place: Path) -> Desk:
+        agent = self.order.outfitter.agent_for(task, record, place).changed(model=self._agent_model)
+        return Desk(
+            agent=agent,
+            save=self._save,
+            score=self._score if self.order.reward is not None else None,
+            watch=lambda fact: self.progress.fact(task.name, fact),
+            clock=self.order.clock,
+            now=self.order.now,
+        )
+
+    async def _save(self, graph: MessageGraph, record: Record) -> None:
+        saving = self._store.save_soon(graph, record.name, run=self.order.name, metadata=as_metadata(record))
+        await asyncio.shield(asyncio.wrap_future(saving))
+
+    async def _score(self, record: Record, conversation: Conversation) -> Record:
+        assert self.order.reward is not None
+        return await score(
+            self.order.reward, Scored(graph=conversation.graph, record=record, folder=conversation.workspace.root)
+        )

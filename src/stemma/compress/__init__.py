@@ -1,0 +1,1 @@
+"""Long trajectories to a token budget: protect the ends, summarise the middle, lose nothing."""

@@ -1,0 +1,153 @@
+"""A summary without a model: what was done, with which files and commands, what failed, what came out.
+
+It is made of the turns' own words, the same for the same turns. The most telling lines come first, and lines are left
+out from the end until the summary is as short as asked. `tests/compress/test_extractive.py` proves it.
+
+    gpt   <tool_call>{"name": "terminal", "arguments": {"command": "pytest -q"}}</tool_call>
+    tool  {"content": {"output": "1 failed", "exit_code": 1}}
+
+    [CONTEXT SUMMARY]: The assistant made 1 call: terminal ×1.
+    Commands:
+    - terminal: pytest -q
+    Failed:
+    - 1 failed
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from stemma.compress.plan import Turn
+from stemma.compress.summary import Summary, prefixed
+from stemma.formats.markers import json_responses, seal
+
+_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+_THINK = re.compile(r"<think>.*?</think>", re.DOTALL)
+_TAGS = re.compile(r"</?tool_(?:response|call)>")
+_FAILURE = re.compile(
+    r"\b(?:\w*(?:Error|Exception)\b|error:|errors?\b|fatal|failed|failure|denied|not found|Traceback)"
+)
+_EXIT = re.compile(r'"?exit[ _]?code"?\W{1,3}(-?\d+)')
+_COMMAND = ("command", "cmd", "code", "query")
+_FILE = ("path", "file", "file_path", "filename")
+_BRIEF = 160
+"""Characters of one line that are told."""
+_CHARS_A_TOKEN = 3
+_LOOKED_AT = 1 << 16
+"""Characters of one turn that are searched."""
+
+
+class ExtractiveSummarizer:
+    """Needs nothing, costs nothing, says the same each time."""
+
+    name = "extractive"
+
+    async def summarise(self, turns: Sequence[Turn], tokens: int) -> Summary:
+        return Summary(text=prefixed(seal(_within(extract(turns), tokens * _CHARS_A_TOKEN))), cost=0.0)
+
+
+def extract(turns: Sequence[Turn]) -> list[str]:
+    """The lines of the summary, the most telling first."""
+    turns = [msgspec.structs.replace(turn, text=turn.text[:_LOOKED_AT]) for turn in turns]
+    calls = [call for turn in turns if turn.role == "gpt" for call in _calls(turn.text)]
+    results = [_Result(turn.text) for turn in turns if turn.role == "tool"]
+    failures = [result.told for result in results if result.failed]
+    return [
+        _actions(calls, turns),
+        *_listed("Commands", _commands(calls)),
+        *_listed("Files", _arguments(calls, _FILE)),
+        *_listed("Failed", failures),
+        *_listed("Said", [said for turn in turns if turn.role in ("gpt", "human") if (said := _words(turn))][::-1]),
+        *_listed("Results", [result.told for result in results if not result.failed and result.told][::-1]),
+    ]
+
+
+class _Result:
+    """What a tool turn says."""
+
+    def __init__(self, text: str) -> None:
+        exit_code = _EXIT.search(text)
+        body = _body(text)
+        failure = _FAILURE.search(body)
+        self.failed = (exit_code is not None and exit_code[1] != "0") or failure is not None
+        start = failure.start() if failure else 0
+        line = body[body.rfind("\n", 0, start) + 1 :] if failure else body
+        self.told = _brief(line.partition("\n")[0] if failure else line)
+
+
+def _body(text: str) -> str:
+    """The contents of the results, without their envelopes."""
+    said = [
+        value.get("content", value) if isinstance(value, dict) else value for _, value in json_responses(text) or ()
+    ]
+    return "\n".join(_plain(value) for value in said) if said else _TAGS.sub(" ", text).strip()
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return "\n".join(_plain(item) for item in value.values())
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _calls(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for found in _CALL.finditer(text):
+        try:
+            body = json.loads(found[1])
+            arguments = body.get("arguments", {})
+            arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(body.get("name"), str):
+            yield body["name"], arguments if isinstance(arguments, dict) else {}
+
+
+def _actions(calls: list[tuple[str, dict[str, Any]]], turns: Sequence[Turn]) -> str:
+    if not calls:
+        return f"{len(turns)} turns without tool calls."
+    names = ", ".join(f"{name} ×{count}" for name, count in Counter(name for name, _ in calls).most_common())
+    return f"The assistant made {len(calls)} call{'s' if len(calls) > 1 else ''}: {names}."
+
+
+def _commands(calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    return [f"{name}: {told}" for name, arguments in calls for told in _values(arguments, _COMMAND)]
+
+
+def _arguments(calls: list[tuple[str, dict[str, Any]]], names: Sequence[str]) -> list[str]:
+    return [told for _, arguments in calls for told in _values(arguments, names)]
+
+
+def _values(arguments: dict[str, Any], names: Sequence[str]) -> list[str]:
+    return [value for name in names if isinstance(value := arguments.get(name), str) and value]
+
+
+def _words(turn: Turn) -> str:
+    """What was said beside thoughts and calls; the last lines say where it came to."""
+    return _CALL.sub(" ", _THINK.sub(" ", turn.text)).strip()
+
+
+def _listed(title: str, items: Sequence[str]) -> list[str]:
+    """A title, and each item once."""
+    briefs = [brief for brief in dict.fromkeys(map(_brief, items)) if brief]
+    return [f"{title}:", *(f"- {brief}" for brief in briefs)] if briefs else []
+
+
+def _brief(text: str) -> str:
+    line = " ".join(text[: 4 * _BRIEF].split())
+    return line if len(line) <= _BRIEF else line[: _BRIEF - 1] + "…"
+
+
+def _within(lines: Sequence[str], longest: int) -> str:
+    """As many of the lines as fit, titles of nothing left out; at least the beginning of the first."""
+    kept, size = [lines[0][: max(longest, 24)]], len(lines[0])
+    for line in lines[1:]:
+        size += len(line) + 1
+        if size > longest:
+            break
+        kept.append(line)
+    if len(kept) > 1 and kept[-1].endswith(":") and not kept[-1].startswith("- "):
+        kept.pop()
+    return "\n".join(kept)

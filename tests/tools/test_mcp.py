@@ -1,0 +1,223 @@
+"""Tools of MCP servers work like any other, and a server that fails breaks nothing but its own calls."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stemma.agent.agent import Agent
+from stemma.errors import MissingExtra
+from stemma.models.scripted import ScriptedModel
+from stemma.tools.mcp import McpFailed, McpServer, mcp_tools, tool_names
+from stemma.tools.running import run_tool
+
+pytest.importorskip("mcp", reason="needs the MCP SDK: pip install 'stemmata[mcp]'")
+
+HERE = Path(__file__).parent
+SAMPLE = McpServer("sample", sys.executable, [str(HERE / "mcp_sample.py")], {"TOKEN": "configured"})
+ROGUE = McpServer("rogue", sys.executable, [str(HERE / "mcp_rogue.py")])
+
+
+def use(*calls, server=ROGUE):
+    """What came of each call, one after the other."""
+
+    async def run():
+        async with mcp_tools([server]) as tools:
+            known = {tool.name: tool for tool in tools}
+            return [await run_tool(known, f"mcp_{server.name}_{name}", given) for name, given in calls]
+
+    return asyncio.run(run())
+
+
+def test_an_agent_uses_tools_with_the_servers_schema_and_none_of_our_environment(monkeypatch):
+    monkeypatch.setenv("MY_API_KEY", "CANARY")
+    names = ["add", "read_note", "picture", "broken", "add", "environment", "much"]
+    asked = [{"a": 2}, {"title": "é 💡"}, {}, {}, {"a": "two"}, {}, {"characters": 1_000_000}]
+    functions = [
+        {"name": f"mcp_sample_{name}", "arguments": json.dumps(arguments)}
+        for name, arguments in zip(names, asked, strict=True)
+    ]
+    calls = [{"id": str(i), "type": "function", "function": function} for i, function in enumerate(functions)]
+
+    async def run():
+        async with mcp_tools([SAMPLE]) as tools:
+            model = ScriptedModel([{"content": None, "tool_calls": calls}, "done"])
+            return tools, await Agent(model=model, tools=tools).run("go")
+
+    tools, conversation = asyncio.run(run())
+    add = next(tool for tool in tools if tool.name == "mcp_sample_add")
+    assert (add.description, add.toolset) == ("Add two numbers.", "mcp-sample")
+    assert add.parameters["required"] == ["a"]
+    assert add.parameters["properties"]["b"]["default"] == 1
+    added, note, picture, broken, wrong, environment, much = [m["content"] for m in conversation.graph[2:-1]]
+    assert (added, note, picture) == ("3", "note 'é 💡'", "here it is\n[image]")
+    assert "out of order" in broken
+    assert wrong.startswith("Error")
+    assert set(environment.split()) - {"LC_CTYPE"} == {"PATH", "TOKEN"}  # the first is set by Python itself
+    assert "[970000 characters left out]" in much
+    assert conversation.completed
+
+
+def test_a_server_over_http_works_the_same():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    running = subprocess.Popen([*SAMPLE_ARGV, "--http", str(port)], stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(port)
+        server = McpServer("sample", url=f"http://127.0.0.1:{port}/mcp")
+        added, broken, wrong = use(
+            ("add", {"a": 2}), ("broken", {}), ("read_note", '{"title": "\\ud800"}'), server=server
+        )
+    finally:
+        running.kill()
+        running.wait()
+    assert added.text == "3"
+    assert not broken.ok
+    assert "cannot be sent" in wrong.text
+
+
+SAMPLE_ARGV = [SAMPLE.command, *SAMPLE.args]
+
+
+def _wait_for(port):
+    for _ in range(400):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+        else:
+            return
+
+
+def test_results_of_every_kind_become_text():
+    structured, resource, complained, renamed, echo = use(
+        ("structured", ""), ("resource", ""), ("complain", ""), ("rename", ""), ("echo", '{"any": ["thing"]}')
+    )
+    assert structured.text == '{"primes": [2, 3]}'
+    assert resource.text == "inside\n[memo://2]\n[audio]"
+    assert complained.text == "complained"
+    assert (renamed.ok, echo.text) == (True, "echo")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("echo", '{"title": NaN}', "cannot be sent"),
+        ("echo", '{"title": "\\ud800"}', "cannot be sent"),
+        ("echo", '{"a": 1, "a": 2}', "twice"),
+        ("echo", "[1]", "must be a JSON object"),
+        ("refuse", "{}", "I would rather not"),
+        ("nonsense", "{}", "rogue"),
+    ],
+)
+def test_a_call_that_fails_is_told_and_the_server_goes_on(name, arguments, said):
+    refused, after = use((name, arguments), ("echo", {}))
+    assert not refused.ok
+    assert said in refused.text
+    assert after.text == "echo"
+
+
+def test_a_server_that_stays_silent_is_not_waited_for():
+    (late,) = use(("slow", {}), server=McpServer("rogue", ROGUE.command, ROGUE.args, seconds=1))
+    assert not late.ok
+    assert "did not answer in 1 seconds" in late.text
+
+
+def test_a_server_that_dies_is_told_with_its_last_words_and_its_other_calls_fail():
+    died, after = use(("die", {}), ("echo", {}))
+    assert not died.ok
+    assert "the server has died" in died.text
+    assert not after.ok
+
+
+@pytest.mark.parametrize("way", ["flood", "chatter"])
+def test_a_server_that_floods_is_cut_off_and_ended(way):
+    flooded, after = use((way, {}), ("echo", {}))
+    assert not flooded.ok
+    assert not after.ok
+    assert "mcp_rogue.py" not in processes()
+
+
+def test_no_server_and_nothing_in_its_group_is_left_behind():
+    (started,) = use(("child", {}))
+    assert f"{started.text} sleep 98763" not in processes()
+    assert "mcp_rogue.py" not in processes()
+
+
+def test_a_process_that_ran_away_with_our_pipes_does_not_hold_us():
+    begun = time.monotonic()
+    (started,) = use(("runaway", {}))
+    assert time.monotonic() - begun < 7
+    subprocess.run(["kill", started.text], check=True)
+
+
+def processes():
+    return subprocess.run(["ps", "axo", "pid,args"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (McpServer("x", "no-such-program-here"), "no-such-program-here"),
+        (McpServer("x", sys.executable, ["-c", "import sys; sys.exit('bad configuration')"]), "bad configuration"),
+        (McpServer("x", "sleep", ["60"], seconds=0.5), "no answer in 0.5 seconds"),
+        (McpServer("x", url="http://127.0.0.1:9/mcp", seconds=5), "'x' did not start"),
+        (McpServer("x"), "needs either a command or a url"),
+    ],
+)
+def test_a_server_that_does_not_start_is_named_with_its_reason(server, said):
+    with pytest.raises(McpFailed, match=said):
+        use(server=server)
+
+
+def test_two_servers_of_one_name_are_refused():
+    async def run():
+        async with mcp_tools([ROGUE, ROGUE]):
+            pass
+
+    with pytest.raises(McpFailed, match="2 MCP servers are named 'rogue'"):
+        asyncio.run(run())
+
+
+def test_a_failure_in_the_block_ends_the_servers_and_is_told_as_it_is():
+    async def run():
+        async with mcp_tools([ROGUE]):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        asyncio.run(run())
+    assert "mcp_rogue.py" not in processes()
+
+
+def test_one_of_several_servers_can_fail_and_calls_side_by_side_reach_the_others():
+    async def run():
+        async with mcp_tools([McpServer(name, ROGUE.command, ROGUE.args) for name in ("one", "two")]) as tools:
+            known = {tool.name: tool for tool in tools}
+            dead = await run_tool(known, "mcp_one_die", {})
+            return dead, await asyncio.gather(*(run_tool(known, "mcp_two_echo", {"a": i}) for i in range(40)))
+
+    dead, answered = asyncio.run(run())
+    assert not dead.ok
+    assert [result.text for result in answered] == ["echo"] * 40
+
+
+@given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=80)), unique=True, max_size=8))
+def test_names_are_valid_distinct_and_do_not_depend_on_their_order(tools):
+    names = dict(zip(tools, tool_names(tools), strict=True))
+    assert len(set(names.values())) == len(tools)
+    assert all(len(name) <= 64 and name.isascii() for name in names.values())
+    assert dict(zip(tools[::-1], tool_names(tools[::-1]), strict=True)) == names
+
+
+def test_without_the_sdk_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(MissingExtra, match=r"stemmata\[mcp\]"):
+        use()
