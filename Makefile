@@ -19,7 +19,7 @@ test-slow: $(VENV)/.test system-packages
 	$(BIN)/python -m pytest -n 2 -m slow --override-ini addopts="-q --import-mode=importlib"
 
 # The trainers' own loaders, each in an environment of its own: minutes and gigabytes, so not part of `make test`.
-TRAINERS := trl axolotl llamafactory
+TRAINERS := trl axolotl llamafactory atropos tinker
 TORCH ?= torch==2.13.0
 
 test-trainers: $(TRAINERS:%=test-trainer-%)

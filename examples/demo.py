@@ -1,45 +1,114 @@
-"""A conversation that is edited, compacted and helped by a subagent, and everything stemma kept of it.
+"""Six questions to a real model in this process, one edit, and everything stemma kept of it.
 
-Run it with `make demo`. It needs no model: the replies are scripted.
+Run it with `make demo`. Nothing is scripted: SmolLM2, a model of 135M parameters, answers on your CPU. It is tiny, so
+it gets one tool a question, worked examples, and a grammar that keeps each reply well-formed; what it says is its own.
 """
 
+import asyncio
+import os
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+from collections.abc import Callable
 
-from stemma import Call, MessageGraph, open_store
+from stemma import MessageGraph, open_store
+from stemma.agent.agent import Agent
+from stemma.agent.facts import Fact, Replied, ToolRan
+from stemma.agent.prompts import SMALL_SYSTEM, Example, as_messages, examples_for
+from stemma.models.local import LocalModel
+from stemma.tools.files import read_file, write_file
+from stemma.tools.sandbox import NoSandbox, choose_sandbox
+from stemma.tools.terminal import terminal
 
-MODEL = Call(model="scripted", params={"temperature": 1.0})
+FILES = {
+    "notes.txt": "Milk\nEggs\nFlour\n",
+    "people.txt": "Ada lives in London.\n",
+    "hello.py": "print('hello world')\n",
+}
+
+
+def multiply(a: int, b: int) -> int:
+    """Multiply two numbers."""
+    return a * b
+
+
+def multiplied(a: int, b: int) -> Example:
+    return Example(
+        ask=f"What is {a} times {b}?",
+        thought=f"I multiply {a} by {b}.",
+        tool="multiply",
+        arguments={"a": a, "b": b},
+        result=str(a * b),
+        answer=f"The product is {a * b}.",
+    )
+
+
+QUESTIONS = [
+    ("What does notes.txt say?", read_file),
+    ("Where does Ada live? Look in people.txt.", read_file),
+    ("Write 'good morning' to hello.txt.", write_file),
+    ("How many lines are in notes.txt?", terminal),
+    ("Run hello.py with python3.", terminal),
+    ("What is 17 times 23?", multiply),
+]
+
+
+def agent_with(tool: Callable, model: LocalModel) -> Agent:
+    examples = as_messages([multiplied(6, 7), multiplied(12, 5)]) if tool is multiply else examples_for(tool.__name__)
+    return Agent(model=model, tools=[tool], system=SMALL_SYSTEM, prefill=examples)
+
+
+async def converse(model: LocalModel) -> list[MessageGraph]:
+    graphs = []
+    for question, tool in possible(QUESTIONS):
+        agent = agent_with(tool, model)
+        graphs.append(await ask(agent, question))
+
+    say("One message is edited like an item of a list. Replies rest on it, so the line before is kept:")
+    last = graphs[-1]
+    with last.edit():
+        last[1]["content"] = "What is 17 times 32?"
+        del last[2:]
+    await ask(agent, last[1]["content"], last)
+    await model.close()
+    return graphs
+
+
+async def ask(agent: Agent, question: str, graph: MessageGraph | None = None) -> MessageGraph:
+    """One conversation through the agent's loop; `graph` is one that ends in the question already."""
+    print(f"› {question}", flush=True)
+    async with agent.start(graph) as conversation:
+        for name, text in FILES.items():
+            write_file(name, text, conversation.workspace)
+        async for fact in conversation.facts(question if graph is None else []):
+            show(fact)
+    if not conversation.completed:
+        print(f"    no answer: {conversation.stop_reason}")
+    return conversation.graph
+
+
+def show(fact: Fact) -> None:
+    if isinstance(fact, Replied):
+        message = fact.reply.message
+        for call in message.get("tool_calls") or ():
+            print(f"    {message['reasoning']} → {call['function']['name']} {call['function']['arguments']}", end="")
+        if message.get("content"):
+            print(f"    {message['content']}", flush=True)
+    elif isinstance(fact, ToolRan):
+        print(f" ← {' '.join(fact.result.text.split())[:60]}", flush=True)
+
+
+def possible(questions: list) -> list:
+    try:
+        choose_sandbox()
+    except NoSandbox as problem:
+        print(f"(the questions that need a terminal are left out: {problem})")
+        return [(question, tool) for question, tool in questions if tool is not terminal]
+    return questions
 
 
 def say(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
-
-
-def converse() -> MessageGraph:
-    chat = MessageGraph([{"role": "system", "content": "You are a careful mathematician."}])
-    chat.append({"role": "user", "content": "Name a prime."})
-    chat.record({"role": "assistant", "content": "4"}, MODEL)
-
-    chat[1]["content"] = "Name a prime above 90."  # an ordinary edit; it breaks the context of "4"
-    chat[2]["content"] = "Let me look."
-    chat.append({"role": "user", "content": "Please ask somebody."})
-    ask = {"name": "delegate_task", "arguments": '{"goal": "a prime above 90"}'}
-    call = {"id": "call_1", "type": "function", "function": ask}
-    chat.record({"role": "assistant", "content": None, "tool_calls": [call]}, MODEL)
-
-    helper = MessageGraph([{"role": "user", "content": "Find a prime above 90."}])
-    helper.record({"role": "assistant", "content": "97, since no prime up to 9 divides it."}, MODEL)
-    chat.append({"role": "tool", "tool_call_id": "call_1", "content": "97"}, contains=helper)
-    chat.record({"role": "assistant", "content": "97"}, MODEL)
-
-    with chat.edit(reason="compaction"):  # several edits, one version
-        chat[1:5] = [{"role": "user", "content": "Summary: we look for a prime above 90; a helper was asked."}]
-        del chat[2]
-    chat.append({"role": "user", "content": "So?"})
-    chat.record({"role": "assistant", "content": "97 is a prime above 90."}, MODEL)
-    return chat
 
 
 def stemma(*words: str) -> None:
@@ -47,30 +116,28 @@ def stemma(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "stemma", *words], check=True)
 
 
-def main() -> None:
-    chat = converse()
-    say("The context now is an ordinary list:")
-    for message in chat:
-        print(f"  {message['role']:9}  {message['content']}")
+def fetched_model() -> str:
+    get = [sys.executable, "-m", "stemma", "models", "get"]
+    return subprocess.run(get, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
-    say("Every line a reply was sampled from is still there, and is trained exactly once:")
-    for row in chat.rows():
-        print("  " + " → ".join(_cell(m, i in row.trained) for i, m in enumerate(row.messages)))
+
+def main() -> None:
+    model = LocalModel(fetched_model(), tight=True, threads=os.cpu_count() or 1, params={"temperature": 0})
+    say(f"{model.name} answers in this process, each question with a tool:")
+    graphs = asyncio.run(converse(model))
 
     with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "stemma.db")
-        with open_store(path) as store:
-            store.save(chat, "primes")
-        say("It is kept in a store, as a graph:")
-        stemma("log", "primes", "--graph", "--store", path)
+        os.chdir(folder)
+        with open_store("stemma.db") as store:
+            for number, graph in enumerate(graphs, 1):
+                store.save(graph, f"question-{number}")
+        say("Both lines of the last conversation, in the store:")
+        stemma("log", f"question-{len(graphs)}", "--graph", "--store", "stemma.db")
+        say("What to train on, as text, and as the very tokens that the model saw and sampled:")
+        stemma("export", "stemma.db", "--for", "hermes", "-o", "hermes")
+        stemma("export", "stemma.db", "--for", "tokens", "-o", "tokens")
         say("Every id in the store can be derived again:")
-        stemma("verify", path)
-
-
-def _cell(message: dict, trained: bool) -> str:
-    text = message["content"] or message["tool_calls"][0]["function"]["name"] + "(…)"
-    short = text if len(text) < 24 else text[:22] + "…"
-    return f"[{short}]" if trained else short
+        stemma("verify", "stemma.db")
 
 
 if __name__ == "__main__":

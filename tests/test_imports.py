@@ -18,7 +18,7 @@ import stemma
 HOME = Path(stemma.__file__).parent
 
 LAYERS = [
-    {"errors"},
+    {"errors", "redact"},
     {"core"},
     {"formats", "store"},
     {"tools", "models"},

@@ -43,7 +43,9 @@ class Gate:
 
 
 def _delta(text: str, finish: str | None = None) -> bytes:
-    return event({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]})
+    return event(
+        {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
+    )
 
 
 @contextmanager

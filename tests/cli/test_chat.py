@@ -1,4 +1,4 @@
-"""`stemma chat -p`, the real command against a real endpoint: answers, exit codes, and nothing lost whatever happens."""
+"""`stemma chat -p`, the real command against a real endpoint: answers, exit codes, nothing lost whatever happens."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from cli.endpoint import Gate, endpoint, tool_call
 from completions import completion
 from stemma import Call, MessageGraph, load_trajectories, open_store
 
+PYTHONPATH = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
 READ = tool_call("read_file", '{"path": "notes.txt"}')
 
 
@@ -51,7 +52,7 @@ def with_files(folder: Path) -> list[str]:
 
 def start(folder: Path, here: dict[str, str], *arguments: str) -> subprocess.Popen[bytes]:
     program = [sys.executable, "-c", "from stemma.cli.main import run; run()", "chat", *arguments]
-    environment = os.environ | {"PYTHONPATH": f"{SOURCE}:/tmp/fhelp/site"} | here
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH} | here
     pipe = subprocess.PIPE
     return subprocess.Popen(program, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
 
@@ -222,12 +223,13 @@ def test_a_killed_chat_resumes_without_losing_or_repeating_a_step(folder, here, 
     assert roles(stored(folder, "x")[0]) == ["user", "assistant", "tool", "assistant"]
 
 
-def test_an_interrupted_chat_is_recorded_as_such_and_goes_on_with_a_new_prompt(folder, here, chat):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_chat_is_recorded_as_such_and_goes_on_with_a_new_prompt(folder, here, chat, number):
     gate = Gate()
     with endpoint(gate, "Both.") as server:
         stopped = start(folder, here, "-p", "First", *at(server), "--name", "x")
         assert gate.begun.wait(20)
-        stopped.send_signal(signal.SIGINT)
+        stopped.send_signal(number)
         out, _ = stopped.communicate(timeout=20)
         assert (stopped.returncode, out) == (130, b"")
         assert stored(folder, "x")[1]["stopped"] == "interrupted"
@@ -288,3 +290,18 @@ def test_a_finished_conversation_is_asked_nothing_without_a_prompt(folder, chat)
     assert done.code == 1
     assert "ask something with -p" in done.err
     assert len(server.requests) == 1
+
+
+# ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_question_loads_no_library_that_it_does_not_use(folder, here):
+    (folder / "replies.jsonl").write_text('"Hi."\n')
+    code = (
+        "import sys; from stemma.cli.main import main; main(sys.argv[1:]); "
+        "print({'aiohttp', 'rich', 'prompt_toolkit', 'mcp'} & set(sys.modules))"
+    )
+    program = [sys.executable, "-c", code, "chat", "-p", "Hi", "-m", "scripted:replies.jsonl", "--toolsets", "file"]
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH} | here
+    done = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["Hi.", "set()"]

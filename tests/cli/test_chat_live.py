@@ -17,6 +17,8 @@ from stemma import MessageGraph, load_trajectories, open_store
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*forkpty:DeprecationWarning")  # the endpoint runs in a thread
 
+PYTHONPATH = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
+
 Start = Callable[..., pexpect.spawn]
 
 
@@ -25,9 +27,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts the command at a terminal of its own, with a store `stemma.db` and a conversation called `x`."""
     started: list[pexpect.spawn] = []
     (tmp_path / "notes.txt").write_text("the key is under the mat\n")
-    ours = {"HOME": str(tmp_path), "PYTHONPATH": f"{SOURCE}:/tmp/fhelp/site", "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    ours = {"HOME": str(tmp_path), "PYTHONPATH": PYTHONPATH, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
 
-    def spawn(server, *arguments: str) -> pexpect.spawn:
+    def spawn(server, *arguments: str, greets: bool = True) -> pexpect.spawn:
         program = ["-c", "from stemma.cli.main import run; run()", "chat", "-m", "m", "--base-url", server.base_url]
         child = pexpect.spawn(
             sys.executable,
@@ -36,11 +38,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
             env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **ours},
             dimensions=(40, 120),
             encoding="utf-8",
-            timeout=20,
+            timeout=10,
         )
         child.delaybeforesend = None
         started.append(child)
-        child.expect("/help helps")
+        if greets:
+            child.expect("/help helps")
         return child
 
     yield spawn
@@ -58,7 +61,7 @@ def said(graph: MessageGraph) -> list[str]:
 
 
 def leave(child: pexpect.spawn) -> None:
-    child.expect("❯ ")
+    child.expect("❯")
     child.send("\x04")
     child.expect(pexpect.EOF)
     child.wait()
@@ -91,6 +94,18 @@ def test_thoughts_are_dim_and_tools_are_shown_with_result_and_time(start, tmp_pa
         leave(child)
 
 
+def test_one_question_at_a_terminal_is_shown_as_it_is_answered_too(start):
+    gate = Gate("Under", " the mat.")
+    with endpoint(tool_call("read_file", '{"path": "notes.txt"}'), gate) as server:
+        child = start(server, "-p", "Where?", "--toolsets", "file", "--workspace", ".", "--name", "x", greets=False)
+        child.expect("✓ read_file")
+        child.expect("Under")
+        gate.open()
+        child.expect(" the mat.\r\n")
+        child.expect("kept as x")
+        child.expect(pexpect.EOF)
+
+
 def test_hostile_text_does_not_control_the_terminal(start, tmp_path):
     with endpoint("a\x1b[2Jb\x07c") as server:
         child = start(server)
@@ -119,7 +134,7 @@ def test_what_was_typed_comes_back_in_the_next_chat(start, tmp_path):
         child.expect("One")
         leave(child)
         child = start(server, "--name", "y")
-        child.expect("❯ ")
+        child.expect("❯")
         child.send("\x1b[A\r")
         child.expect("Two")
         leave(child)
@@ -133,9 +148,9 @@ def test_an_edit_keeps_the_line_a_reply_was_sampled_in_and_retry_goes_on_from_th
         child.expect("4")
         child.send("Another\r")
         child.expect("5")
-        child.expect("❯ ")
+        child.expect("❯")
         child.send("/edit 0\r")
-        child.expect("edit 0 ❯ ")
+        child.expect("edit 0 ❯")
         child.send(" above 90\r")
         child.expect("kept as version 0 because a reply stood after it")
         child.send("/retry\r")
@@ -144,7 +159,7 @@ def test_an_edit_keeps_the_line_a_reply_was_sampled_in_and_retry_goes_on_from_th
     graph = stored(tmp_path)
     assert said(graph) == ["Name a prime above 90", "97"]
     assert [message["content"] for message in server.requests[2].body["messages"]] == ["Name a prime above 90"]
-    assert [said(version) for version in graph.versions][0] == ["Name a prime", "4", "Another", "5"]
+    assert said(graph.versions[0]) == ["Name a prime", "4", "Another", "5"]
     assert graph.versions[-1].reason == "resample"
 
 
@@ -226,7 +241,7 @@ def test_ctrl_c_stops_the_turn_and_a_second_leaves(start, tmp_path):
         child.expect("Endless")
         child.send("\x03")
         child.expect("stopped; write on")
-        child.expect("❯ ")
+        child.expect("❯")
         with open_store(tmp_path / "stemma.db", create=False) as store:
             assert store.metadata("x")["stopped"] == "interrupted"
         child.send("\x03")
@@ -262,7 +277,8 @@ def test_a_chat_that_was_killed_goes_on_where_it_stopped(start, tmp_path):
         child.expect(pexpect.EOF)
         assert said(stored(tmp_path)) == ["First", "One.", "Second"]
         gate.open()
-        child = start(server, "--resume", "x")
+        child = start(server, "--resume", "x", greets=False)
+        child.expect("1 assistant: One.")
         child.expect("going on where it stopped")
         child.expect("A whole answer.")
         leave(child)

@@ -170,10 +170,12 @@ def test_a_key_that_an_entry_names_must_be_there(configured):
         choose_model(settings, "m")
 
 
-def test_credentials_are_all_keys_of_ours_that_are_set(configured):
-    settings = configured({"models": {"m": {"api_key_env": "MINE"}}, "web": {"api_key_env": "SEARCH"}})
+def test_credentials_are_all_secrets_of_ours_and_nothing_else(configured):
+    models = {"m": {"api_key_env": "MINE", "headers": {"X-Api-Key": "e", "X-Team": "red"}}}
+    mcp = {"github": {"command": "x", "env": {"GITHUB_TOKEN": "f", "LANG": "C"}}}
+    settings = configured({"models": models, "mcp": mcp, "web": {"api_key_env": "SEARCH"}})
     environ = {"MINE": "a", "SEARCH": "b", "OPENAI_API_KEY": "c", "GROQ_API_KEY": "", "OTHER": "d"}
-    assert credentials(settings, environ) == ["a", "b", "c"]
+    assert credentials(settings, environ) == ["a", "b", "c", "e", "f"]
 
 
 # ── local and scripted ───────────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,7 @@
 """Promises of `stemma config`."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -115,3 +116,14 @@ def test_the_example_without_its_comment_signs_is_every_setting_at_its_default(t
         key = setting.key.replace("*", "example")
         assert settings.origin(key) != "default"
         assert settings.get(key) == (str(tmp_path / setting.default) if key == "store" else setting.default)
+
+
+def test_the_document_has_every_setting_with_its_default_and_its_example_is_read(tmp_path):
+    document = (Path(__file__).resolve().parents[2] / "docs/config.md").read_text()
+    for setting in KNOWN:
+        key, default = setting.key.replace("*", "NAME"), json.dumps(setting.default)
+        assert f"| `{key}` | `{default}` | {setting.help} |" in document
+    (tmp_path / ".stemma").mkdir()
+    (tmp_path / ".stemma/config.yaml").write_text(document.split("```yaml\n")[1].split("```")[0])
+    settings = read_settings({}, {"HOME": str(tmp_path)}, tmp_path)
+    assert list(settings.section("models")) == ["fast", "ours", "small", "talker"]

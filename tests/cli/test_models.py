@@ -28,6 +28,7 @@ def test_the_list_says_of_each_model_whether_it_can_be_used(home, run, monkeypat
     (home / ".stemma").mkdir()
     (home / ".stemma/config.yaml").write_text(yaml.safe_dump({"model": "near", "models": models}))
     told = json.loads(run("models", "list", "--json").out)
+    assert told == json.loads(run("models", "--json").out)
     assert told["model"] == "near"
     rows = {row["name"]: row for row in told["models"]}
     assert {name: row["ready"] for name, row in rows.items() if row["kind"] != "provider"} == {
@@ -54,6 +55,7 @@ def test_the_list_finds_the_embedded_model_once_it_is_there(run):
 def test_get_with_path_says_where_it_would_be_and_fetches_nothing(run):
     told = run("models", "get", "--path")
     assert (told.code, told.out) == (0, f"{embedded_model()}\n")
+    assert json.loads(run("models", "get", "--path", "--json").out) == {"path": told.out.strip(), "exists": False}
     assert not embedded_model().exists()
 
 

@@ -39,7 +39,7 @@ def manifest(plans, lines):
         "row_tokens": sum(len(row.ids) // 4 for row in rows),
         "trained_tokens": sum(span.end - span.start for row in rows for span in row.spans),
     }
-    about = {"preset": "tokens", "file": "f", "stemma": "0", "level": "L2", "breaks": {}, "policies": {}}
+    about = {"preset": "tokens", "file": "f", "stemma": "0", "data": "", "breaks": {}, "policies": {}}
     by_reason = {reason: excluded.count(reason) for reason in excluded}
     return Manifest(root=merkle_root(lines), counts=counts, excluded=by_reason, **about)
 

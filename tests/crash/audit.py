@@ -26,21 +26,29 @@ def needs_strace() -> None:
         pytest.skip(f"the package strace is there, but may not trace here: {tried.stderr.strip()}")
 
 
-def save_under(options: list[str], path: Path, saves: int, seed: int) -> tuple[int, str]:
-    """Run the saver under strace; its return code and what it said. It complains of nothing."""
-    command = [*STRACE, *options, *python(SAVER, path, saves, seed)]
-    done = subprocess.run(
-        command, env=ENV | {"PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True, timeout=90
-    )
+def run_under(options: list[str], command: list[str]) -> tuple[int, str]:
+    """Run a command under strace; its return code and what it said. It complains of nothing."""
+    env = ENV | {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([*STRACE, *options, *command], env=env, capture_output=True, text=True, timeout=90)
     assert done.stderr == "", done.stderr
     return done.returncode, done.stdout
 
 
+def save_under(options: list[str], path: Path, saves: int, seed: int) -> tuple[int, str]:
+    """Run the saver under strace."""
+    return run_under(options, python(SAVER, path, saves, seed))
+
+
 def counted(path: Path, calls: str, saves: int, seed: int) -> Counter[str]:
-    """How often a clean run makes each system call; in the busiest thread, since strace counts each on its own."""
+    """How often a clean run of the saver makes each system call."""
     log = path.with_suffix(".strace")
     code, said = save_under(["-o", str(log), "-e", f"trace={calls}"], path, saves, seed)
     assert (code, said.splitlines()[-1]) == (0, "done")
+    return busiest(log)
+
+
+def busiest(log: Path) -> Counter[str]:
+    """How often each system call was made by the thread that made it most, since strace counts each on its own."""
     by_thread = Counter(re.findall(r"^(\d+) +(\w+)\(", log.read_text(), re.MULTILINE))
     found: Counter[str] = Counter()
     for (_, name), times in by_thread.items():

@@ -104,7 +104,8 @@ def conversation_under_guidance():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_ephemeral_is_in_no_file_of_any_preset(tmp_path, name):
-    assert export(conversation_under_guidance(), preset(name), tmp_path).written >= 1
+    report = export(conversation_under_guidance(), preset(name), tmp_path)
+    assert report.written == report.off_policy == 1
     for file in tmp_path.iterdir():
         assert b"CANARY" not in file.read_bytes(), file.name
     if name == "parquet":

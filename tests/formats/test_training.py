@@ -28,7 +28,17 @@ def test_a_row_trains_what_was_sampled_and_carries_tools_model_and_time():
     assert row.trained == (2, 4)
     assert (row.tools, row.model, row.completed) == (TOOLS, "m", True)
     assert row.timestamp == "1970-01-01T00:00:00.500000+00:00"
-    assert row.metadata == {"difficulty": "hard"}
+    assert row.metadata == {"difficulty": "hard", "on_policy": False}
+
+
+def test_a_row_sampled_under_an_ephemeral_prompt_is_marked_as_not_on_policy():
+    graph = conversation()
+    graph[1]["content"] = "Q'"
+    graph.append({"role": "user", "content": "V"})
+    graph.record({"role": "assistant", "content": "B"}, Call(model="m", tools=TOOLS))
+    under, plain = rows_of_graph(graph, {})
+    assert (under.on_policy, under.metadata) == (False, {"on_policy": False})
+    assert (plain.on_policy, plain.metadata) == (True, {})
 
 
 def test_an_edit_gives_two_rows_and_trains_each_reply_once():
@@ -41,7 +51,8 @@ def test_an_edit_gives_two_rows_and_trains_each_reply_once():
 
 def test_what_is_ours_in_the_metadata_is_no_column():
     (row,) = rows_of_graph(conversation(), {"a": 1, "stemma": {"imported": {"raw": "CANARY"}}})
-    assert row.metadata == {"a": 1}
+    assert "stemma" not in row.metadata
+    assert row.metadata["a"] == 1
 
 
 def test_ephemeral_text_is_in_no_row():

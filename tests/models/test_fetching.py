@@ -136,18 +136,18 @@ fetch(SMOLLM2, Path(sys.argv[1]), os.environ)
 """
 
 
-def test_one_waits_for_another_and_clears_what_it_left_when_it_was_killed(tmp_path, environment):
+def test_one_waits_for_another_and_clears_what_it_left_when_it_was_killed(tmp_path, registry):
     cache = tmp_path / "cache"
     same_name = msgspec.structs.replace(TINY, name=SMOLLM2.name)
-    waiting = threading.Thread(target=fetch, args=(same_name, cache, environment))
-    with socket.create_server(("127.0.0.1", 0)) as registry:  # it takes calls, and never answers
-        address = f"http://127.0.0.1:{registry.getsockname()[1]}/simple"
+    waiting = threading.Thread(target=take, args=(same_name, wheel_in(registry), cache))
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # a registry that takes calls, and never answers
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
         own = {**source_path(), "PIP_INDEX_URL": address, "PIP_CONFIG_FILE": os.devnull, "no_proxy": "127.0.0.1"}
         child = subprocess.Popen([sys.executable, "-c", FETCH, str(cache)], env=own, start_new_session=True)
-        registry.settimeout(60)
-        call, _ = registry.accept()
+        silent.settimeout(60)
+        call, _ = silent.accept()
         waiting.start()
-        waiting.join(0.3)
+        waiting.join(0.5)
         assert waiting.is_alive()
         (left,) = (path for path in cache.iterdir() if path.is_dir())
         os.killpg(child.pid, signal.SIGKILL)

@@ -94,12 +94,12 @@ async def test_streaming_shows_thought_call_and_answer_as_what_they_are():
 async def test_a_reply_that_comes_anew_is_shown_from_its_beginning():
     async def cut_off(e: Exchange) -> None:
         await e.begin_stream()
-        for piece in events_of(completion(ANSWER))[:9]:
+        for piece in events_of(completion(ANSWER))[:5]:
             await e.chunk(piece)
         e.reset()
 
     seen: list[Delta] = []
-    async with FaultServer([cut_off, saying(ANSWER)]) as server:
+    async with FaultServer([cut_off, saying("It is 5.")]) as server:
         model = HermesModel(OpenAIModel("m", server.base_url))
         await model.reply(Request(messages=ASK, tools=TOOLS), seen.append)
         await model.close()

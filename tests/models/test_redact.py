@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stemma.models.errors import Refused
-from stemma.models.redact import BODY, MASK, Redactor
+from stemma.models.redact import BODY, Redactor
+from stemma.redact import MASK
 
 KEY = 'sk-"odd\\käy/with+all'
 

@@ -104,6 +104,15 @@ async def test_a_command_that_takes_too_long_or_ends_the_shell_leaves_the_backgr
 
 
 @in_loop
+async def test_commands_that_start_at_the_same_time_share_one_shell():
+    async with workspace() as here:
+        both = asyncio.gather(*(terminal(f"A=$((A + 1)); sleep 6543{n} & echo $A", here) for n in range(3)))
+        assert sorted(result.text for result in await both) == ["1", "2", "3"]
+    await asyncio.sleep(0.2)
+    assert not running("sleep 6543")
+
+
+@in_loop
 async def test_an_interrupted_command_is_ended_and_the_next_one_is_not_mixed_up_with_it():
     async with workspace() as here:
         slow = asyncio.ensure_future(terminal("echo old; sleep 1; echo old", here))

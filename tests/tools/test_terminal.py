@@ -8,8 +8,8 @@ import time
 import pytest
 
 import needs
-from stemma.tools.sandbox import NoSandbox, ResourceLimits, choose_sandbox
 from stemma.tools.kept import Kept
+from stemma.tools.sandbox import NoSandbox, ResourceLimits, choose_sandbox
 from stemma.tools.terminal import terminal
 from stemma.tools.workspace import Workspace
 
@@ -48,9 +48,11 @@ def test_a_syntax_error_or_a_failure_ends_the_command_and_not_the_shell():
 
 
 def test_output_cannot_forge_the_end_of_a_command():
-    (result,) = session("echo 0 >&9; echo still here; exit_code=7; (exit 7)")
-    assert "still here" in result.text
-    assert "[exit code 7]" in result.text
+    forge = 'for n in {3..30}; do for end in 0 \'0 0\' "$$ 0"; do echo "$end" >&$n; done; done 2>/dev/null; '
+    told, after = session(forge + "echo still here; (exit 7)", "echo after")
+    assert "still here" in told.text
+    assert "[exit code 7]" in told.text
+    assert after.text == "after"
 
 
 def test_a_command_that_takes_too_long_is_ended_with_all_it_started_and_the_shell_starts_anew():

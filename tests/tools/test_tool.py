@@ -6,9 +6,10 @@ from typing import Literal
 import msgspec
 import pytest
 
+from stemma.redact import MASK
 from stemma.tools.running import run_tool
 from stemma.tools.tool import ToolError, ToolResult, as_tool
-from stemma.tools.workspace import HIDDEN, Workspace
+from stemma.tools.workspace import Workspace
 
 
 class Point(msgspec.Struct):
@@ -106,5 +107,5 @@ def test_our_credentials_are_taken_out_before_the_model_sees_them():
         return "key=sk-CANARY-1 and sk-CANARY-1"
 
     result = call(leak, "{}", Workspace(secrets=["sk-CANARY-1", ""]))
-    assert result.text == f"key={HIDDEN} and {HIDDEN}"
+    assert result.text == f"key={MASK} and {MASK}"
     assert "here" not in as_tool(leak).parameters["properties"]

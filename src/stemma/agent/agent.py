@@ -136,7 +136,7 @@ class Conversation:
         said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         self.graph.extend(said)
         self.stopped = None
-        setup = msgspec.structs.replace(self.agent.setup, on_delta=on_delta)
+        setup = msgspec.structs.replace(self.agent.setup, on_delta=on_delta, notes=self.workspace.openings())
         try:
             async for fact in converse(self.graph, setup, self.workspace):
                 if isinstance(fact, Stopped):

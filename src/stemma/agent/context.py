@@ -46,7 +46,6 @@ def with_guidance(messages: list[dict[str, Any]], guidance: Guidance) -> list[di
     return [*system, *(dict(m) for m in guidance.prefill), *rest]
 
 
-def noted(call: Call, guidance: Guidance) -> Call:
-    """The call, saying under which guidance it was made."""
-    notes = guidance.notes()
+def noted(call: Call, notes: Mapping[str, Any]) -> Call:
+    """The call, saying under which guidance and behind which fence it was made."""
     return msgspec.structs.replace(call, extra={**call.extra, **notes}) if notes else call

@@ -34,6 +34,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     params: Mapping[str, Any] = {}
     limits: Limits = Limits()
     guidance: Guidance = Guidance()
+    notes: Mapping[str, Any] = {}
+    """What every call must say beside that, such as a fence that is open."""
     compaction: Compaction = Compaction()
     on_delta: OnDelta | None = None
     clock: Callable[[], float] = time.monotonic
@@ -72,7 +74,7 @@ async def _ask(graph: MessageGraph, setup: Setup, spent: Spent, *, with_tools: b
     """Ask the model and record what it said."""
     schemas = [tool.schema() for tool in setup.tools.values()] if with_tools else None
     reply = await setup.model.reply(request_for(graph, setup.guidance, schemas, setup.params), setup.on_delta)
-    reply = msgspec.structs.replace(reply, call=noted(reply.call, setup.guidance))
+    reply = msgspec.structs.replace(reply, call=noted(reply.call, {**setup.guidance.notes(), **setup.notes}))
     graph.record(reply.message, reply.call)
     spent.add(reply.call)
     return reply

@@ -42,12 +42,18 @@ async def _timed(work: Awaitable[ToolResult], clock: Callable[[], float]) -> tup
 
 def open_calls(graph: MessageGraph) -> list[tuple[str, str, Any]]:
     """Id, tool and arguments of each call of the last reply that no tool message after it answers."""
-    last = next((i for i in range(len(graph) - 1, -1, -1) if graph[i]["role"] != "tool"), None)
-    if last is None or graph[last]["role"] != "assistant":
-        return []
-    answered = [message.get("tool_call_id") for message in graph[last + 1 :]]
+    answered: list[Any] = []
+    for place in range(len(graph) - 1, -1, -1):
+        message = graph.message(place)
+        if message["role"] != "tool":
+            return _unanswered(message, answered) if message["role"] == "assistant" else []
+        answered.append(message.get("tool_call_id"))
+    return []
+
+
+def _unanswered(reply: dict[str, Any], answered: list[Any]) -> list[tuple[str, str, Any]]:
     found = []
-    for call in graph[last].get("tool_calls") or ():
+    for call in reply.get("tool_calls") or ():
         call_id = call.get("id") or ""
         if call_id in answered:
             answered.remove(call_id)

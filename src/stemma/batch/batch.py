@@ -2,6 +2,7 @@
 
     >>> from tempfile import TemporaryDirectory
     >>> from stemma.agent.agent import Agent
+from stemma.agent.context import with_guidance
     >>> from stemma.models.scripted import ScriptedModel
     >>> agent = Agent(model=ScriptedModel(lambda request: {"content": "Four.", "reasoning": "2 + 2"}))
     >>> with TemporaryDirectory() as folder:
@@ -22,12 +23,13 @@ from typing import Any
 import msgspec
 
 from stemma.agent.agent import Agent
+from stemma.agent.context import with_guidance
 from stemma.batch.budget import Budget
 from stemma.batch.distributions import Distribution
 from stemma.batch.files import RunFiles
 from stemma.batch.outfit import Offer, Outfitter
-from stemma.batch.outputs import Shape, columns_as_names, own_metadata, records
-from stemma.batch.plan import Selection, tasks
+from stemma.batch.outputs import Shape, kept_shape, own_metadata, records
+from stemma.batch.plan import Selection, Task, tasks
 from stemma.batch.policies import Policies
 from stemma.batch.progress import Progress
 from stemma.batch.prompts import Prompts, read_rows
@@ -170,11 +172,12 @@ class Batch:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def __aiter__(self) -> AsyncIterator[Result]:
+        self.check()
         self.folder.mkdir(parents=True, exist_ok=True)
         with open_store(self.folder / "stemma.db") as store:
             plan = self.plan(store)
-            about = self._begin(store, plan)
             shape = Shape(columns=plan.columns, batch_size=self._batch_size, policies=self._policies)
+            about = self._begin(store, plan, shape)
             files = RunFiles(self.folder, self.order.name, store, shape, about)
             self._prepare(files, store, plan)
             self._runner = Runner(self.order, store, files, self.progress)
@@ -186,6 +189,13 @@ class Batch:
 
     def __iter__(self) -> Iterator[Result]:
         return in_a_thread(self)
+
+    def first_request(self, task: Task) -> list[dict[str, Any]]:
+        """The messages with which a task would begin, as the model would see them."""
+        agent = self.order.outfitter.agent
+        system = agent.system if task.row.system is None else task.row.system
+        head = [{"role": "system", "content": system}] if system else []
+        return with_guidance([*head, *(dict(m) for m in task.row.turns[0])], agent.setup.guidance)
 
     # ── planning ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -202,7 +212,7 @@ class Batch:
             kept=counts["completed"] + counts["stopped"] + (0 if self.order.retry_failed else counts["failed"]),
             failed=counts["failed"] if self.order.retry_failed else 0,
             interrupted=counts["running"],
-            columns=columns,
+            columns=Columns(dict(sorted(columns.plain.items())), rest=columns.rest),
         )
 
     def _metadata(self, statuses: Mapping[str, str], counts: Counter[str]) -> Iterator[dict[str, Any]]:
@@ -213,15 +223,26 @@ class Batch:
             record = Record(key=task.row.key, ordinal=task.ordinal, sample=task.sample, reward=0.0)
             yield {**task.row.metadata, **own_metadata(record, "", self._policies)}
 
-    def _begin(self, store: Store, plan: Plan) -> dict[str, Any]:
-        """Write down what the run is, unless it was begun as something else; what its statistics say of it."""
-        known = {run.name: run.metadata for run in store.runs()}.get(self.order.name)
-        if known is not None and not self._amend and (changed := changes(known["recipe"], self.recipe)):
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """What differs from the configuration that the run was begun with; nothing if it is new."""
+        if not (self.folder / "stemma.db").exists():
+            return {}
+        with open_store(self.folder / "stemma.db", create=False) as store:
+            known = _run_metadata(store, self.order.name)
+        return changes(known["recipe"], self.recipe) if known else {}
+
+    def check(self) -> None:
+        """`ChangedRecipe` if the run was begun otherwise, and nobody said to go on regardless."""
+        if not self._amend and (changed := self.changed()):
             raise ChangedRecipe(
                 f"the run {self.order.name!r} was begun with another configuration:\n{told(changed)}\n"
-                "Run it under another name (--fork), or go on and leave what has ended as it is (--amend).",
+                "Make a new run of it (--fork), or go on and leave what has ended as it is (--amend).",
                 changed,
             )
+
+    def _begin(self, store: Store, plan: Plan, shape: Shape) -> dict[str, Any]:
+        """Write down what the run is; what its statistics say of it."""
+        known = _run_metadata(store, self.order.name)
         about = {
             "run_name": self.order.name,
             "model": self.order.outfitter.agent.setup.model.name,
@@ -229,10 +250,7 @@ class Batch:
             "batch_size": self._batch_size,
             "started_at": known["about"]["started_at"] if known else self.order.now(),
         }
-        shape = msgspec.to_builtins(self._policies), columns_as_names(plan.columns)
-        store.save_run(
-            self.order.name, {"recipe": self.recipe, "about": about, "policies": shape[0], "columns": shape[1]}
-        )
+        store.save_run(self.order.name, {"recipe": self.recipe, "about": about, **kept_shape(shape)})
         return about
 
     def _prepare(self, files: RunFiles, store: Store, plan: Plan) -> None:
@@ -248,3 +266,7 @@ class Batch:
 
 def _statuses(store: Store, run: str) -> dict[str, str]:
     return {record.name: record.status for record in records(store, run)}
+
+
+def _run_metadata(store: Store, name: str) -> dict[str, Any] | None:
+    return next((run.metadata for run in store.runs() if run.name == name), None)

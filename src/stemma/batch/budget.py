@@ -23,7 +23,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     def exceeded(self, spent: Spending) -> str | None:
         """Why no more may be started, if so."""
-        if self.cost is not None and (spent.cost or 0.0) >= self.cost:
+        if self.cost is not None and (spent.cost or 0.0) >= self.cost - 1e-9:  # sums of cents are not exact
             return f"the budget of ${self.cost:g} is used up"
         if self.tokens is not None and spent.tokens >= self.tokens:
             return f"the budget of {self.tokens:,} tokens is used up"

@@ -46,6 +46,13 @@ class RunFiles:
             self._parts.write(part, self._members.pop(part))
             self._written.add(part)
 
+    def numbers(self) -> dict[str, Any]:
+        """The statistics of the run as it is in the store."""
+        tally = Tally(self._shape.known_tools, self._shape.policies)
+        for record in records(self._store, self._run):
+            tally.add(record)
+        return tally.numbers(self._about)
+
     def finish(self) -> dict[str, Any]:
         """Bring every file up to date with the store; the statistics."""
         tally = Tally(self._shape.known_tools, self._shape.policies)

@@ -5,14 +5,14 @@
     afterwards   one more for every round of successes
 
 A 5xx or a lost connection pauses growth and takes nothing away: fewer questions do not mend a broken server.
-The numbers are decided by pure functions; `Gate` only lets through and makes wait. `tests/batch/test_gate.py` proves it.
+The numbers are decided by pure functions; `Gate` only lets through and makes wait.
+`tests/batch/test_gate.py` proves it.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import AsyncIterator
 
 import msgspec
 

@@ -142,3 +142,22 @@ def columns_as_names(columns: Columns) -> dict[str, Any]:
 def columns_from_names(kept: Mapping[str, Any]) -> Columns:
     """Columns as a run's metadata has them."""
     return Columns({name: _KINDS[kind] for name, kind in kept["plain"].items()}, rest=kept["rest"])
+
+
+def shape_of(metadata: Mapping[str, Any]) -> Shape:
+    """The shape that a run's own metadata tells."""
+    return Shape(
+        columns=columns_from_names(metadata["columns"]),
+        known_tools=tuple(metadata["known_tools"]),
+        batch_size=metadata["about"]["batch_size"],
+        policies=msgspec.convert(metadata["policies"], Policies),
+    )
+
+
+def kept_shape(shape: Shape) -> dict[str, Any]:
+    """What a run's metadata must hold so that `shape_of` finds the shape again."""
+    return {
+        "columns": columns_as_names(shape.columns),
+        "known_tools": list(shape.known_tools),
+        "policies": msgspec.to_builtins(shape.policies),
+    }

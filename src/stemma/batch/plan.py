@@ -19,6 +19,7 @@ import msgspec
 from stemma.batch.distributions import Distribution, draw
 from stemma.batch.prompts import Row
 from stemma.batch.record import Record, task_name
+from stemma.core.canonical import canonical, decode
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -79,7 +80,7 @@ def fresh_record(task: Task, recipe: str, toolsets: Iterable[str], seed: int | N
         recipe=recipe,
         prompt_index=row.index,
         id=row.id,
-        metadata=row.metadata,
+        metadata=decode(canonical(row.metadata)),  # as the store will give it back, the order of keys included
         toolsets=list(toolsets),
         params=params,
     )

@@ -1,8 +1,8 @@
 """Scoring: a user's function says how good a conversation was.
 
-`module:function` or a function, sync or async. It gets a `Scored` and returns a number, or an object with a `reward` and
-whatever else should be kept beside it. A function that raises leaves the conversation unscored, with the reason; the
-conversation is not touched, and can be scored again later. `tests/batch/test_rewards.py` proves it.
+`module:function` or a function, sync or async. It gets a `Scored` and returns a number, or an object with a `reward`
+and whatever else should be kept beside it. A function that raises leaves the conversation unscored, with the reason;
+the conversation is not touched, and can be scored again later. `tests/batch/test_rewards.py` proves it.
 """
 
 import asyncio

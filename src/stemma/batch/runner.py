@@ -9,6 +9,7 @@ nothing but the steps in flight, and running the same again goes on. `tests/batc
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -77,8 +78,11 @@ class Runner:
         self._agent_model = PacedModel(order.outfitter.agent.setup.model, self._gate)
         self._places = places_of(order.folder)
         self._running: set[asyncio.Task[None]] = set()
-        self._results: asyncio.Queue[Result | BaseException | None] = asyncio.Queue(maxsize=256)
+        self._results: asyncio.Queue[Result | None] = asyncio.Queue()
+        self._problem: BaseException | None = None
+        """What ended the run before its time."""
         self._room = asyncio.Event()
+        self._clearing = ThreadPoolExecutor(1, "clearing")
 
     def stop(self, why: str) -> None:
         """Start no more tasks; those that run come to their end."""
@@ -95,36 +99,39 @@ class Runner:
         """Every task that ends, as it ends; all that is left to do is done when this is."""
         claims = Claims(self.order.folder / "claims.lock")
         dispatching = asyncio.ensure_future(self._dispatch(claims))
+        dispatching.add_done_callback(lambda _: self._results.put_nowait(None))
         try:
             while (result := await self._results.get()) is not None:
-                if isinstance(result, BaseException):
-                    raise result
                 yield result
+                self._room.set()
+            await dispatching
+            if self._problem is not None:
+                raise self._problem
         finally:
             self.cancel()
             await asyncio.gather(dispatching, *self._running, return_exceptions=True)
             claims.close()
+            await asyncio.to_thread(self._clearing.shutdown)
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _dispatch(self, claims: Claims) -> None:
-        try:
-            for task in self.order.tasks():
-                if self.progress.stopping:
-                    break
-                if (record := self._next_record(task)) is None or not claims.take(task.name):
-                    continue
-                await self._wait_for_room()
-                if self.progress.stopping:
-                    claims.release(task.name)
-                    break
-                self._start(task, record, claims)
-            while self._running:
-                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-            await self._results.put(None)
-        except BaseException as problem:  # the reader of the results must learn of it, whatever it is
-            await self._results.put(problem)
-            raise
+        for task in self.order.tasks():
+            await self._wait_for_room()
+            if self.progress.stopping:
+                break
+            if claims.take(task.name):
+                self._start_if_open(task, claims)
+        while self._running:
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+
+    def _start_if_open(self, task: Task, claims: Claims) -> None:
+        """Start a task that is ours now, unless somebody has brought it to its end before."""
+        record = self._next_record(task)
+        if record is None:
+            claims.release(task.name)
+        else:
+            self._start(task, record, claims)
 
     def _next_record(self, task: Task) -> Record | None:
         """The record to go on from; None if nothing is left to do."""
@@ -133,7 +140,9 @@ class Runner:
         except NotFound:
             tools = self.order.outfitter.tools(task)
             names = self.order.outfitter.toolsets(task)
-            record = fresh_record(task, self.order.recipe, own_toolsets(tools) if names is None else names, self.order.seed)
+            record = fresh_record(
+                task, self.order.recipe, own_toolsets(tools) if names is None else names, self.order.seed
+            )
             return msgspec.structs.replace(record, offered=[tool.name for tool in tools])
         if record.ended or (record.status == "failed" and not self.order.retry_failed):
             return None
@@ -146,7 +155,7 @@ class Runner:
             if over := self.order.budget.exceeded(self.progress.spent):
                 self.stop(over)
                 return
-            if len(self._running) < self._gate.pace.limit:
+            if len(self._running) + self._results.qsize() < self._gate.pace.limit:
                 return
             self._room.clear()
             await self._room.wait()
@@ -159,6 +168,10 @@ class Runner:
 
     def _left(self, running: "asyncio.Task[None]") -> None:
         self._running.discard(running)
+        problem = None if running.cancelled() else running.exception()
+        if problem is not None:
+            self._problem = self._problem or problem
+            self.stop(f"{type(problem).__name__}: {problem}")
         self._room.set()
 
     # ── one task ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -167,28 +180,23 @@ class Runner:
         try:
             graph = self._store.load(task.name) if before.attempts else MessageGraph()
             place = self._places / task.name
-            furnish(place, task.row)
             watcher.set(lambda problem, seconds: self.progress.waits(task.name, problem, seconds))
             record = msgspec.structs.replace(before, attempts=before.attempts + 1)
             record = await work(task, graph, record, self._desk(task, record, place))
             if record.ended:
-                clear(place)
+                self._clearing.submit(clear, place)
                 self._files.ended(graph, record)
             self.progress.finished(record, before)
-            await self._results.put(Result(record, graph))
-        except asyncio.CancelledError:
-            self.progress.doing.pop(task.name, None)
-            raise
-        except BaseException as problem:
-            self.stop(f"{type(problem).__name__}: {problem}")
-            await self._results.put(problem)
+            self._results.put_nowait(Result(record, graph))
         finally:
+            self.progress.doing.pop(task.name, None)
             claims.release(task.name)
 
     def _desk(self, task: Task, record: Record, place: Path) -> Desk:
         agent = self.order.outfitter.agent_for(task, record, place).changed(model=self._agent_model)
         return Desk(
             agent=agent,
+            prepare=lambda: asyncio.to_thread(furnish, place, task.row),
             save=self._save,
             score=self._score if self.order.reward is not None else None,
             watch=lambda fact: self.progress.fact(task.name, fact),

@@ -15,6 +15,7 @@ from stemma.batch.record import Record
 from stemma.formats.entries import UNKNOWN, ToolUse
 
 PERCENTILES = (50, 90, 99)
+ABOUT = ("run_name", "model", "total_tasks", "batch_size", "started_at")
 STATUSES = ("completed", "stopped", "failed", "running")
 
 
@@ -77,7 +78,7 @@ class Tally:
     def numbers(self, about: Mapping[str, Any]) -> dict[str, Any]:
         """All that `statistics.json` says; `about` is what the run is called and was asked to do."""
         return {
-            **about,
+            **{name: about.get(name) for name in ABOUT},
             "completed_at": self._last,
             "tasks": {"begun": self._statuses.total(), **{s: self._statuses[s] for s in STATUSES}},
             "exported": self._exported,

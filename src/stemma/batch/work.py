@@ -30,6 +30,8 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
 
     agent: Agent
     save: Save
+    prepare: Callable[[], Awaitable[None]] | None = None
+    """Makes the folder in which the tools work."""
     score: Score | None = None
     watch: Watch = lambda _: None
     clock: Callable[[], float] = time.monotonic
@@ -41,6 +43,8 @@ async def work(task: Task, graph: MessageGraph, record: Record, desk: Desk) -> R
     begun, before = desk.clock(), record.seconds
     book = _Book(graph, record, desk.save)
     try:
+        if desk.prepare is not None:
+            await desk.prepare()
         async with desk.agent.start(graph) as conversation:
             async with asyncio.timeout(_left(desk.agent, before)):
                 await _converse(task, conversation, book, desk)

@@ -3,12 +3,13 @@
     async with open_tools(settings) as tools:
         agent = build_agent(settings, model, tools)
 
-Tools are those of the toolsets, of the user's files, of installed packages and of MCP servers; the servers run as long
-as the block. Our own keys are taken out of all that tools return. `tests/cli/test_building.py` proves it.
+Tools are those of the toolsets, where those of installed packages can be named as well, and all of the user's files and
+of MCP servers; the servers run as long as the block. Our own keys are taken out of all that tools return.
+`tests/cli/test_building.py` proves it.
 """
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,28 +26,34 @@ from stemma.tools.toolsets import Chosen, choose_tools
 from stemma.tools.workspace import Workspace
 
 if TYPE_CHECKING:
-    from stemma.tools.tool import Tool
-    from stemma.tools.web import WebAccess
+    from stemma.tools.web_access import WebAccess
+
+Choose = Callable[[Sequence[str]], Chosen]
+"""The tools that names of toolsets or tools stand for."""
 
 
 @asynccontextmanager
 async def open_tools(settings: Settings) -> AsyncIterator[Chosen]:
     """The tools that the settings name."""
+    async with open_toolbox(settings) as choose:
+        yield choose(settings.get("agent.toolsets"))
+
+
+@asynccontextmanager
+async def open_toolbox(settings: Settings) -> AsyncIterator[Choose]:
+    """All tools there are, to be chosen from by name."""
+    from stemma.tools.user_tools import installed_tools, load_tools
+
+    asked = [tool for file in settings.get("agent.tools") for tool in load_tools(Path(file))]
     async with AsyncExitStack() as stack:
-        extra = own_tools(settings)
         servers = settings.section("mcp")
         if servers:
             from stemma.tools.mcp import McpServer, mcp_tools
 
-            extra += await stack.enter_async_context(mcp_tools([McpServer(name, **of) for name, of in servers.items()]))
-        yield choose_tools(settings.get("agent.toolsets"), web=_web(settings), extra=extra)
-
-
-def own_tools(settings: Settings) -> "list[Tool]":
-    """The user's tools: of files, and of installed packages."""
-    from stemma.tools.user_tools import installed_tools, load_tools
-
-    return [tool for file in settings.get("agent.tools") for tool in load_tools(Path(file))] + installed_tools()
+            started = mcp_tools([McpServer(name, **_given(of)) for name, of in servers.items()])
+            asked += await stack.enter_async_context(started)
+        named, extra = [tool.name for tool in asked], [*asked, *installed_tools()]
+        yield lambda names: choose_tools([*names, *named], web=_web(settings), extra=extra)
 
 
 def build_agent(
@@ -101,10 +108,15 @@ def _prefill(file: str | None) -> list[dict[str, Any]]:
 
 
 def _web(settings: Settings) -> "WebAccess | None":
-    web = settings.section("web")
-    key_variable = web.pop("api_key_env")
-    if not (web["search_url"] or key_variable):
+    web = _given(settings.section("web"))
+    key_variable = web.pop("api_key_env", None)
+    if not (key_variable or web["search_url"]):
         return None
-    from stemma.tools.web import WebAccess
+    from stemma.tools.web_access import WebAccess
 
-    return WebAccess(**web, api_key=os.environ.get(key_variable) if key_variable else None)
+    return WebAccess(**web, api_key=os.environ.get(key_variable or "", ""))
+
+
+def _given(section: dict[str, Any]) -> dict[str, Any]:
+    """Without what nobody has set."""
+    return {name: value for name, value in section.items() if value is not None}

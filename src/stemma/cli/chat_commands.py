@@ -30,7 +30,7 @@ class Chat(Protocol):
     """The message edited last, if nothing was asked since."""
 
     async def read(self, prompt: str, given: str) -> str:
-        """A message from the keyboard, `given` standing there to be changed."""
+        """Text from the keyboard, `given` standing there to be changed."""
         ...
 
 

@@ -8,6 +8,7 @@ never run again unasked. `tests/cli/test_chat_live.py` drives it through a real 
 import sys
 from contextlib import aclosing
 
+from stemma.cli.brief import one_line
 from stemma.cli.chat_commands import Leave, run_command, split_command
 from stemma.cli.chat_edits import decline_open_calls, is_unfinished
 from stemma.cli.chat_input import Keyboard, as_said
@@ -15,6 +16,9 @@ from stemma.cli.chat_showing import Shown
 from stemma.cli.chat_stopping import stoppable
 from stemma.cli.conversing import Session
 from stemma.errors import StemmaError
+
+_RECALLED = 4
+"""How many messages of a conversation that goes on are shown."""
 
 
 class LiveChat:
@@ -29,7 +33,7 @@ class LiveChat:
 
     async def talk(self) -> None:
         """Until the user leaves."""
-        self.shown.note(f"{self.session.name}, {self.session.conversation.agent.setup.model.name}; /help helps")
+        self._greet()
         if is_unfinished(self.session.graph):
             self.shown.note("going on where it stopped; Ctrl-C stops it")
             await self._ask(None)
@@ -45,16 +49,24 @@ class LiveChat:
                 self.shown.note("Ctrl-C again, or Ctrl-D, leaves")
             except (StemmaError, OSError) as problem:
                 self.shown.note(str(problem), "red")
-        self.shown.note(f"`stemma chat --resume {self.session.name}` goes on")
+        if self.session.name in self.session.store.names():  # else nothing was said
+            self.shown.note(f"`stemma chat --resume {self.session.name}` goes on")
 
     async def read(self, prompt: str, given: str = "") -> str:
-        """A message from the keyboard."""
-        said = as_said(await self._keyboard.read(prompt, given=given))
+        """Text from the keyboard."""
+        typed = await self._keyboard.read(prompt, given=given)
         self._stopped = False
-        return said
+        return typed
+
+    def _greet(self) -> None:
+        graph = self.session.graph
+        first = max(len(graph) - _RECALLED, 0)
+        for index, message in enumerate(graph[first:], first):
+            self.shown.note(f"{index} {message['role']}: {one_line(message, 100)}")
+        self.shown.note(f"{self.session.name}, {self.session.conversation.agent.setup.model.name}; /help helps")
 
     async def _once(self) -> None:
-        said = await self.read(f"{len(self.session.graph)} ❯ ")
+        said = as_said(await self.read(f"{len(self.session.graph)} ❯ "))
         if not said:
             return
         command = split_command(said)

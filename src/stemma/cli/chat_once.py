@@ -9,6 +9,7 @@ import sys
 from contextlib import aclosing
 from typing import Any
 
+from stemma.agent.facts import Stopped
 from stemma.cli.chat_edits import BadCommand, is_unfinished
 from stemma.cli.chat_showing import Shown
 from stemma.cli.chat_stopping import stoppable
@@ -29,14 +30,17 @@ async def ask_once(session: Session, prompt: str | None, *, json: bool) -> int:
     elif talk.answer is not None and not streams:
         Screen().block(talk.answer)
     if not talk.completed:
-        Shown(None, sys.stderr).note(_what_next(session))
+        Shown(None, sys.stderr).note(_what_next(session), "red")
+    else:
+        shown.note(f"kept as {session.name}")
     return 0 if talk.completed else 130 if talk.stop_reason == "interrupted" else 1
 
 
 async def _turn(session: Session, prompt: str | None, shown: Shown, *, streams: bool) -> None:
     async with aclosing(session.turn(prompt, shown.delta if streams else None)) as facts:
         async for fact in facts:
-            shown.fact(fact, len(session.graph))
+            if not isinstance(fact, Stopped):  # how it ended is said last, terminal or not
+                shown.fact(fact, len(session.graph))
 
 
 def _what_next(session: Session) -> str:

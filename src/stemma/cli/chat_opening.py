@@ -20,7 +20,7 @@ from stemma.cli.choosing import choose_model
 from stemma.cli.conversing import Session
 from stemma.cli.settings import Settings, load_settings
 from stemma.core.graph import MessageGraph
-from stemma.store import Store, open_store
+from stemma.store import open_store
 
 
 class Notes(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,18 +39,20 @@ async def open_session(flags: AgentFlags, *, name: str | None, resume: str | Non
     async with AsyncExitStack() as stack:
         store = stack.enter_context(open_store(settings.get("store"), create=resume is None))
         graph = store.load(resume) if resume else MessageGraph()
+        about = store.metadata(resume) if resume else {}
         if resume:
-            flags = recalled(flags, _notes(store, resume), settings, graph)
+            flags = recalled(flags, _notes(about), settings, graph)
             settings = load_settings(flags.settings)
         tools = await stack.enter_async_context(open_tools(settings))
 
         def agent_with(model: str | None) -> Agent:
-            chosen = choose_model(settings, model, flags.base_url)
+            base_url = None if model in settings.section("models") else flags.base_url
+            chosen = choose_model(settings, model, base_url)
             stack.push_async_callback(chosen.close)
             return build_agent(settings, chosen, tools, params=flags.params, workspace=flags.workspace)
 
         talk = await stack.enter_async_context(agent_with(None).start(graph))
-        yield Session(store, resume or name or fresh_name(), talk, noted(flags), agent_with)
+        yield Session(store, resume or name or fresh_name(), talk, {**about, **noted(flags)}, agent_with)
 
 
 def recalled(flags: AgentFlags, notes: Notes, settings: Settings, graph: MessageGraph) -> AgentFlags:
@@ -79,10 +81,10 @@ def fresh_name() -> str:
     return f"chat-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-def _notes(store: Store, name: str) -> Notes:
+def _notes(about: dict[str, Any]) -> Notes:
     """What the last start noted; nothing if something else made the conversation."""
     try:
-        return msgspec.convert(store.metadata(name).get("chat", {}), Notes)
+        return msgspec.convert(about.get("chat", {}), Notes)
     except msgspec.ValidationError:
         return Notes()
 

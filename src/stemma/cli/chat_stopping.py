@@ -1,4 +1,7 @@
-"""Ctrl-C: the first stops what runs, a second leaves."""
+"""Ctrl-C: the first stops what runs, a second leaves; so does a polite kill. Both leave everything in order.
+
+`tests/cli/test_chat.py` and `test_chat_live.py` prove it.
+"""
 
 import asyncio
 import signal
@@ -12,10 +15,11 @@ async def stoppable(work: Coroutine[Any, Any, None]) -> bool:
 
     def stop() -> None:
         if task.cancelling():
-            raise KeyboardInterrupt
+            _leave()
         task.cancel()
 
     loop.add_signal_handler(signal.SIGINT, stop)
+    loop.add_signal_handler(signal.SIGTERM, _leave)
     try:
         await task
     except asyncio.CancelledError:
@@ -25,4 +29,9 @@ async def stoppable(work: Coroutine[Any, Any, None]) -> bool:
         return False
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)
     return True
+
+
+def _leave() -> None:
+    raise KeyboardInterrupt

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from stemma.cli.hiding import secret_values
 from stemma.cli.places import user_cache
 from stemma.cli.settings import Settings
 from stemma.errors import StemmaError
@@ -77,10 +78,15 @@ def choose_model(settings: Settings, name: str | None = None, base_url: str | No
 
 
 def credentials(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Every key of ours that the environment holds under a name known here: what no tool may show."""
-    named = [entry["api_key_env"] for entry in settings.section("models").values()]
-    names = {settings.get("web.api_key_env"), *named, *(provider.api_key_env for provider in PROVIDERS.values())}
-    return sorted({environ[name] for name in names if name and environ.get(name)})
+    """Every secret of ours: what no tool may show. Keys in the environment, and those of headers and MCP servers."""
+    models, servers = settings.section("models").values(), settings.section("mcp").values()
+    variables = {settings.get("web.api_key_env"), *(model["api_key_env"] for model in models)}
+    variables |= {provider.api_key_env for provider in PROVIDERS.values()}
+    given = [*(model["headers"] for model in models), *(server["env"] for server in servers)]
+    found = {environ.get(name or "", "") for name in variables} | {
+        one for named in given for one in secret_values(named)
+    }
+    return sorted(found - {""})
 
 
 def embedded_model() -> Path:

@@ -71,6 +71,7 @@ def path(json: JsonOption = False) -> None:
 @config.command()
 def init(
     user: Annotated[bool, typer.Option("--user", help="Write the user's file, not the project's.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Write a config file that names every setting, commented out, with its default and what it does.
 
@@ -86,4 +87,4 @@ def init(
             target.write(example())
     except FileExistsError:
         raise FileThere(f"{file} is there already, and was left as it is") from None
-    Screen().line(("written: ", "dim"), str(file))
+    Screen().json({"path": str(file)}) if json else Screen().line(("written: ", "dim"), str(file))

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from stemma.agent.agent import Agent, Conversation
-from stemma.agent.facts import Fact
+from stemma.agent.facts import Fact, Stopped
 from stemma.agent.tool_turn import answer_open_calls
 from stemma.core.graph import MessageGraph
 from stemma.models.protocol import OnDelta
@@ -51,6 +51,8 @@ class Session:
                     await self.save()
                     yield fact
         finally:
+            if self.conversation.stopped is None:
+                self.conversation.stopped = Stopped("interrupted")
             await self.save()
 
     async def _facts(self, prompt: str | None, on_delta: OnDelta | None) -> AsyncGenerator[Fact, None]:
@@ -58,7 +60,9 @@ class Session:
         if prompt is not None:
             async for fact in answer_open_calls(self.graph, talk.agent.setup.tools, talk.workspace, monotonic):
                 yield fact
-        async for fact in talk.facts(() if prompt is None else prompt, on_delta):
+            self.graph.append({"role": "user", "content": prompt})
+            await self.save()  # the first fact may come late: the context may have to be shortened first
+        async for fact in talk.facts((), on_delta):
             yield fact
 
     async def save(self) -> None:

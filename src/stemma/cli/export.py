@@ -19,24 +19,51 @@ _STORE = "stemma.db"
 
 def export(
     source: Annotated[str, typer.Argument(help="A store, a run's folder, or a file or folder of trajectories.")],
-    trainer: Annotated[str, typer.Option("--for", metavar="TRAINER", help="hermes, sharegpt, openai, trl, axolotl, …")],
+    trainer: Annotated[
+        str, typer.Option("--for", metavar="TRAINER", help="hermes, openai, trl, axolotl, tokens, atropos, …")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write to, or the data file itself.")],
     run: Annotated[str | None, typer.Option(help="Only the graphs of this run.")] = None,
     allow_markers: Annotated[
         bool, typer.Option("--allow-markers", help="Write rows whose text carries control markers, too.")
     ] = False,
-    tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json to count tokens with.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json to count and show tokens with.")] = None,
+    model: Annotated[str | None, typer.Option(help="Tokens: train only the calls of this model.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens: leave out calls that are longer.")] = None,
+    with_ephemeral: Annotated[
+        bool, typer.Option("--with-ephemeral", help="Tokens: train calls made under an ephemeral prompt, as sampled.")
+    ] = False,
+    distill: Annotated[
+        bool, typer.Option("--distill", help="Tokens: train them without that prompt; marked as off-policy.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Write training data that loads in TRAINER.
 
     Every sampled message is trained exactly once, in the context it was sampled in. What is left out is counted,
-    with its reason and one example. The same source gives the same bytes.
+    with its reason and one example. The same source gives the same bytes. For tokens, atropos, trl-grpo, verl, slime,
+    skyrl, tinker and tree the rows are token ids as the engine gave them, and `stemma verify` proves them.
     """
     from stemma.formats import export as writing
     from stemma.formats.counting import token_counter
     from stemma.formats.presets import preset
+    from stemma.formats.token_presets import token_preset
 
+    if tokens := token_preset(trainer):
+        from stemma.cli.export_tokens import Wish, export_tokens
+
+        wish = Wish(
+            source=path_of(source),
+            out=out,
+            run=run,
+            model=model,
+            max_length=max_length,
+            with_ephemeral=with_ephemeral,
+            distill=distill,
+            tokenizer=tokenizer,
+        )
+        export_tokens(wish, tokens, json=json)
+        return
     wanted = preset(trainer)
     count = token_counter(tokenizer) if tokenizer else None
     report = writing.export(rows_of(source, run), wanted, out, allow_markers=allow_markers, count_tokens=count)
@@ -50,12 +77,18 @@ def export(
 
 def rows_of(source: str, run: str | None) -> "Iterator[TrainingRow | BadRecord]":
     """The rows of a store, of the store in a run's folder, or of trajectory files."""
+    path = path_of(source)
+    return _of_store(path, run) if path.suffix == ".db" else _of_files(path)
+
+
+def path_of(source: str) -> Path:
+    """The store or the files that are meant."""
     path = Path(source)
     if path.is_dir() and (path / _STORE).exists():
         path = path / _STORE
     if not path.exists():
         raise StoreMissing(f"there is no {source}; give a store, a run's folder, or trajectory files")
-    return _of_store(path, run) if path.suffix == ".db" else _of_files(path)
+    return path
 
 
 def _of_store(path: Path, run: str | None) -> "Iterator[TrainingRow]":
@@ -89,6 +122,9 @@ def _print(report: "Report") -> None:
     )
     for path in report.sidecars:
         screen.line(("  beside it  ", "dim"), path)
+    if report.off_policy:
+        told = f"{report.off_policy:,} rows whose ephemeral prompt the model saw and the text leaves out"
+        screen.line(("  off-policy ", "yellow"), told)
     for reason, met in sorted(report.left_out.items()):
         screen.line(
             ("  left out   ", "yellow"), f"{met.count:,} × {reason}", (f"  e.g. {met.example}: {met.detail}", "dim")

@@ -6,6 +6,7 @@ arguments. Not covered: a secret in a place that does not look like one. `tests/
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from stemma.cli.known_settings import Setting
@@ -35,6 +36,15 @@ def without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: HIDDEN if _is_secret(key, inner) else without_secrets(inner) for key, inner in value.items()}
     return value
+
+
+def secret_values(named: Mapping[str, str]) -> list[str]:
+    """The values whose names say that they are secret.
+
+    >>> secret_values({"LANG": "C", "GITHUB_TOKEN": "ghp_1"})
+    ['ghp_1']
+    """
+    return [value for name, value in named.items() if _is_secret(name, value)]
 
 
 def _is_secret(name: str, value: Any) -> bool:

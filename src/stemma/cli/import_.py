@@ -1,8 +1,9 @@
 """`stemma import`: existing datasets as graphs. Once more changes nothing. `tests/cli/test_import.py` runs it."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
     from stemma.formats.importing import Imported
     from stemma.store import Store
 
-_WAITING = 256
-"""How many graphs may be on their way to the disk: memory stays flat, and commits are shared."""
+_WAITING = 8 << 20
+"""How many bytes of lines may be on their way to the disk: memory stays flat, and commits are shared."""
+_BATCH = 1 << 20
+"""How many bytes of lines are read together."""
+
+Line = tuple[int, bytes | None]
+"""Its number and what it holds; None if that is too long."""
 
 
 class Counts:
@@ -64,38 +70,79 @@ def import_(
         raise typer.Exit(1)
 
 
+class Waiting:
+    """Saves that are on their way to the disk."""
+
+    def __init__(self) -> None:
+        self._saves: deque[tuple[Future[None], int]] = deque()
+        self._bytes = 0
+
+    def add(self, saved: "Future[None]", size: int) -> None:
+        """One more; if they are too many now, wait for the first."""
+        self._saves.append((saved, size))
+        self._bytes += size
+        self.finish(_WAITING)
+
+    def finish(self, most: int = 0) -> None:
+        """Wait until no more than `most` bytes are left."""
+        while self._bytes > most:
+            saved, size = self._saves.popleft()
+            saved.result()
+            self._bytes -= size
+
+
 def _import_file(file: Path, kind: str | None, into: "Store", run: str, known: set[str], counts: Counts) -> None:
-    waiting: deque[Future[None]] = deque()
+    waiting = Waiting()
     for found in _graphs(file, kind, counts):
-        if found.name in known:
-            continue
-        counts.added += 1
-        waiting.append(into.save_soon(found.graph, found.name, run=run, metadata=found.metadata))
-        if len(waiting) >= _WAITING:
-            waiting.popleft().result()
-    for saved in waiting:
-        saved.result()
+        if found.name not in known:
+            counts.added += 1
+            waiting.add(into.save_soon(found.graph, found.name, run=run, metadata=found.metadata), found.size)
+    waiting.finish()
 
 
 def _graphs(file: Path, kind: str | None, counts: Counts) -> "Iterator[Imported]":
-    from stemma.formats.importing import Importer
-    from stemma.formats.jsonl import from_line
+    from stemma.formats.ahead import ahead
+    from stemma.formats.importing import Importer, read_numbered
     from stemma.formats.lines import numbered_lines
     from stemma.formats.reading import KINDS
 
     if kind is not None and kind not in KINDS:
         raise NotFound(f"there is no kind {kind!r} of dataset; choose one of {', '.join(KINDS)}")
-    importer = Importer(_stem(file), kind)
-    for number, line in numbered_lines(file):
-        if line is not None and not line.strip():
-            continue
-        counts.lines += 1
-        try:
-            if line is None:
-                raise BadRecord("is too long")
-            yield importer.graph(from_line(line), line, number)
-        except BadRecord as problem:
-            counts.bad.append(str(BadRecord(problem.problem, str(file), number)))
+    importer = Importer(_stem(file))
+    damage: list[BadRecord] = []
+    lines = _until_damaged(numbered_lines(file), damage)
+    for batch, found in ahead(partial(read_numbered, kind=kind), _batches(lines)):
+        for (number, line), read in zip(batch, found, strict=True):
+            counts.lines += 1
+            if isinstance(read, BadRecord):
+                counts.bad.append(str(BadRecord(read.problem, str(file), number)))
+            elif line is not None:
+                yield importer.graph(read, line, number)
+    if damage:
+        raise damage[0]
+
+
+def _until_damaged(lines: Iterable[Line], damage: list[BadRecord]) -> Iterator[Line]:
+    """The lines of a compressed file up to its damage, which is told when they are all kept."""
+    try:
+        yield from lines
+    except BadRecord as problem:
+        damage.append(problem)
+
+
+def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """Lines that are not blank, about `_BATCH` bytes at a time."""
+    batch: list[Line] = []
+    size = 0
+    for number, line in lines:
+        if line is None or line.strip():
+            batch.append((number, line))
+            size += len(line or b"")
+        if size >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _stem(file: Path) -> str:

@@ -73,7 +73,7 @@ KNOWN = (
     Setting("sandbox.file_mb", int, 1024, "The largest file a command may write."),
     Setting("sandbox.output_chars", int, 30_000, "How much of a command's output the model gets."),
     Setting("web.provider", str, "searxng", "Whose search: searxng, or a provider with a key."),
-    Setting("web.search_url", _Text, None, "Where the search is, for SearXNG."),
+    Setting("web.search_url", str, "", "Where a SearXNG instance is, or another address for a provider."),
     Setting("web.api_key_env", _Variable, None, "The environment variable that holds the provider's key."),
     Setting("mcp.*.command", _Text, None, "The program of an MCP server."),
     Setting("mcp.*.args", list[str], [], "Its arguments."),

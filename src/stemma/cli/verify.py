@@ -1,6 +1,10 @@
-"""`stemma verify`: derive every id of a store again. `tests/cli/test_verify.py` runs it on sound and damaged files."""
+"""`stemma verify`: derive every id of a store again, or prove the rows of an export.
+
+`tests/cli/test_verify.py` runs it on sound and damaged stores, `tests/cli/test_export_tokens.py` on exports.
+"""
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,14 +19,22 @@ if TYPE_CHECKING:
 
 def verify(
     store: Annotated[
-        str, typer.Argument(envvar="STEMMA_STORE", metavar="STORE", help="The store to check.")
+        str, typer.Argument(envvar="STEMMA_STORE", metavar="PATH", help="The store or the export to check.")
     ] = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Derive every id in a store again, and name all that is wrong.
+    """Derive every id in a store again, or prove the rows of an export, and name all that is wrong.
 
-    Exits with 2 if anything is.
+    An export of tokens is checked from its own files: each trained token stands in the context the model was sent,
+    each call is trained once or left out for a reason. Exits with 2 if anything is wrong.
     """
+    from stemma.formats.token_proof import manifest_of
+
+    if manifest := manifest_of(Path(store)):
+        from stemma.cli.verify_export import verify_export
+
+        verify_export(manifest, json=json)
+        return
     with reading(store) as opened:
         findings, counts = opened.verify(), _counts(opened)
     try:

@@ -2,7 +2,8 @@
 
 A counter is one of
 
-    tokenizer.json      by `tokenizers`, in batches on all cores; a path, its folder, or a hub id in the local cache
+    tokenizer.json      by `tokenizers`, in batches on all cores; a path, its folder, or a hub id in the local cache;
+                        words that were counted before are looked up (`pieces`)
     a GGUF              by the llama.cpp in this process
     an endpoint         by its `/tokenize` (llama.cpp, vLLM, SGLang)
     estimate            four UTF-8 bytes a token; says so in the report
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
+from stemma.compress.pieces import CountAll, Pieces, parts_at_spaces
 from stemma.errors import MissingExtra
 
 ESTIMATE = "estimate"
@@ -109,11 +111,12 @@ class FileCounter(Framed):
     ) -> None:
         super().__init__(template, special)
         self.name, self._tokenizer = name, tokenizer
+        self._count: CountAll = Pieces(self._encode).count if parts_at_spaces(tokenizer) else self._encode
 
     async def count(self, texts: Sequence[str]) -> list[int]:
         return await asyncio.to_thread(self._count, texts)
 
-    def _count(self, texts: Sequence[str]) -> list[int]:
+    def _encode(self, texts: Sequence[str]) -> list[int]:
         found: list[int] = []
         for batch in batches(texts, _BATCH_CHARS):
             # len() of an encoding, not of its ids: they would be copied into a Python list first.
@@ -155,7 +158,7 @@ def renderer(template: str, special: dict[str, str]) -> Render:
     compiled = environment.from_string(template)
 
     def render(messages: list[dict[str, str]]) -> str:
-        return compiled.render(messages=messages, add_generation_prompt=False, tools=None, **special)
+        return str(compiled.render(messages=messages, add_generation_prompt=False, tools=None, **special))
 
     return render
 

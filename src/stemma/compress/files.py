@@ -7,7 +7,6 @@ named, and still in the source. `tests/compress/test_files.py` and `tests/compre
 
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ from stemma.compress.metrics import RowMetrics
 from stemma.compress.outputs import Growing, Layout, layout, name_all, sizes
 from stemma.compress.report import Forecasts
 from stemma.compress.run import Run
+from stemma.compress.sampling import Sample
 from stemma.compress.stream import Job, compressing, counting, job
 from stemma.compress.summary import Summarizer
 from stemma.compress.turns import conversation_of
@@ -26,13 +26,6 @@ from stemma.formats.export import compact_json, write_whole
 from stemma.formats.files import _trajectory_files as trajectory_files
 from stemma.formats.files import load_trajectories
 from stemma.formats.lines import numbered_lines
-
-
-class Sample(msgspec.Struct, frozen=True):
-    """Which part of the rows to take: always the same for the same seed."""
-
-    percent: float = 100.0
-    seed: int = 42
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -53,39 +46,22 @@ class Source:
 
     def rows(self) -> int:
         """About how many rows there will be."""
-        return sum(_part(_lines(file), self._sample.percent) for file in self.files)
+        return sum(self._sample.size(_lines(file)) for file in self.files)
 
     def jobs(self, number: int, start: int = 0) -> Iterator[Job[Entry]]:
         """The rows of one of the files, from the one at `start`."""
-        chosen = self._chosen(number)
-        for row, entry in enumerate(chosen):
+        entries = load_trajectories(self.files[number], on_bad=self.unreadable.append)
+        if self._sample.percent < 100:
+            entries = self._sample.of(entries, _lines(self.files[number]), number)
+        for row, entry in enumerate(entries):
             if row >= start:
                 yield _job(number, row, entry)
-
-    def _chosen(self, number: int) -> Iterator[dict[str, Any]]:
-        """The sample: each row is taken with the chance that as many as wanted are left among those that are left."""
-        file = self.files[number]
-        entries = load_trajectories(file, on_bad=self.unreadable.append)
-        if self._sample.percent >= 100:
-            yield from entries
-            return
-        left = _lines(file)
-        wanted, dice = _part(left, self._sample.percent), Random(f"{self._sample.seed} {number}")
-        for entry in entries:
-            if dice.random() * left < wanted:
-                wanted -= 1
-                yield entry
-            left -= 1
 
 
 def _lines(file: Path) -> int:
     if file.suffix == ".json":
         return sum(1 for _ in load_trajectories(file, on_bad=lambda _: None))
     return sum(1 for _, line in numbered_lines(file) if line is None or line.strip())
-
-
-def _part(rows: int, percent: float) -> int:
-    return rows if percent >= 100 else max(1, round(rows * percent / 100)) if rows else 0
 
 
 def _job(file: int, row: int, entry: dict[str, Any]) -> Job[Entry]:
@@ -133,7 +109,7 @@ async def compress_files(source: Source, out: Path | None, run: Run, identity: d
 def _taken_up(journal: Journal, files: Layout, run: Run) -> list[tuple[int, list[int]]]:
     """How many rows of each target are written, and how long its files are with them."""
     found: list[tuple[int, list[int]]] = [(0, [0, 0]) for _ in files.targets]
-    for written in journal.replay([sizes(target) for target in files.targets]):
+    for written in journal.replay({n: sizes(target) for n, target in enumerate(files.targets)}):
         found[written.file] = (written.row + 1, written.ends)
         run.report.add(written.metrics)
         run.on_row()

@@ -12,7 +12,7 @@ and asks again for no summary that was paid. Only summaries of rows that are not
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fcntl import LOCK_EX, LOCK_NB, flock
 from hashlib import sha256
 from mmap import ACCESS_READ, mmap
@@ -89,8 +89,8 @@ class Journal:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def replay(self, sizes: Sequence[Sequence[int]]) -> Iterator[Written]:
-        """The rows that stand in outputs of these `sizes`, in order; what was paid for the others is remembered."""
+    def replay(self, sizes: Mapping[int, Sequence[int]]) -> Iterator[Written]:
+        """The rows that stand in outputs of these `sizes`, in order; what was paid for others is remembered."""
         lost: set[int] = set()
         for _, line in numbered_lines(self.path):
             record = from_line(line or b"{}")
@@ -98,7 +98,7 @@ class Journal:
                 file, row, key = record["paid"]
                 self._paid.setdefault((file, row), {})[key] = msgspec.convert(record["summary"], Summary)
             for found in msgspec.convert(record.get("rows", []), list[Written]):
-                if any(end > size for end, size in zip(found.ends, sizes[found.file], strict=True)):
+                if any(end > size for end, size in zip(found.ends, sizes.get(found.file, ()), strict=True)):
                     lost.add(found.file)  # a power cut took the output's end: rows from here on are written again
                 if found.file not in lost:
                     self._paid.pop(found.place, None)

@@ -134,9 +134,9 @@ class Growing:
 
 
 def _open_at(path: Path, end: int) -> IO[bytes]:
-    file = open(path, "ab")
-    file.truncate(end)
-    return file
+    path.touch()
+    os.truncate(path, end)
+    return path.open("ab")
 
 
 def name_all(targets: Sequence[Target]) -> None:

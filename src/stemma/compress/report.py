@@ -120,6 +120,8 @@ class Forecasts:
 
     def __init__(self) -> None:
         self.rows = self.tokens = self.affected = self.summaries = self.prompt_tokens = self.completion_tokens = 0
+        self.cost: float | None = None
+        """US dollars, if somebody knows the prices."""
 
     def add(self, tokens: int, forecast: Forecast | None) -> None:
         """Count one row; without a forecast nothing would be done to it."""
@@ -140,4 +142,5 @@ class Forecasts:
             "summaries": self.summaries,
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
+            "cost_usd": self.cost,
         }

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, force_setattr
 
-from stemma.core.canonical import canonical, decode, encode, plain
+from stemma.core.canonical import canonical, copy_plain, decode, encode, plain
 from stemma.errors import BadCall, BadMessage
 
 TOKEN_FIELDS = ("prompt_ids", "sampled_ids", "logprobs")
@@ -79,7 +79,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         twin: Call = super().__copy__()  # type: ignore[misc]  # msgspec has it, its stubs do not
         for field in ("tools", "params", "usage", "extra"):
             if value := getattr(self, field):
-                force_setattr(twin, field, plain(value))
+                force_setattr(twin, field, copy_plain(value))
         return twin
 
     def to_bytes(self) -> bytes:

@@ -32,6 +32,8 @@ _sorted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circ
 _fast_in_order = msgspec.json.Encoder().encode
 _fast_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
 
 
 def encode(value: Any) -> bytes:
@@ -77,6 +79,14 @@ def plain(value: Any, where: str = "message") -> Any:
         return _copied(value, 0)
     except _NotPlainError:  # once more, slowly, noting the place
         return _plain(value, where, 0)
+
+
+def copy_plain(value: Any) -> Any:
+    """A deep copy of a value from `plain`, whose types need no second look."""
+    try:
+        return _unpack(_pack(value))
+    except UnicodeEncodeError:  # a lone surrogate
+        return _copied(value, 0)
 
 
 class _NotPlainError(Exception):

@@ -12,7 +12,8 @@ and because a row costs the F it ends with, and the longest are let go on first,
     2     1 2 3 4     8
     3     1 2 3 4 5 6 7
 
-A known predecessor (identity) says where to look first and which chain to prefer; tokens alone decide what fits.
+A known predecessor (identity) says where to look first, and that its first follower is preferred; tokens alone decide
+what fits.
 `tests/core/test_cover.py` compares rows and tokens with brute force.
 """
 
@@ -88,10 +89,12 @@ def _matched(calls: Sequence[TokenCall], ended: list[Node]) -> dict[int, int]:
         for number in here:
             if place := _place(node, len(calls[number].prompt)):
                 before = calls[number].before
-                if before is not None and ended[before] is place and before not in favoured:
-                    favoured[before] = number
-                else:
-                    waiting.setdefault(place, []).append(number)
+                if before is not None and ended[before] is place:
+                    rival = favoured.setdefault(before, number)
+                    if rival == number:
+                        continue
+                    favoured[before], number = min(rival, number), max(rival, number)
+                waiting.setdefault(place, []).append(number)
     return following
 
 

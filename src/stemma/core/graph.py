@@ -209,6 +209,10 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
         """The current context as plain API dicts, ready for any SDK."""
         return [m.to_dict() for m in self._line]
 
+    def message(self, index: int) -> dict[str, Any]:
+        """One message of the current context as a plain dict, free of the graph."""
+        return self._line[index].to_dict()
+
     @property
     def versions(self) -> tuple[Version, ...]:
         """Superseded lines, oldest first."""

@@ -82,9 +82,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     stemma: str
     """Which version wrote it."""
+    data: str
+    """SHA-256 of the file with the rows."""
     root: str
     """The Merkle root over the lines of the receipts."""
-    level: str
     counts: dict[str, int]
     """rollouts, groups, calls, trained, excluded, rows, row_tokens, trained_tokens, tree_tokens."""
     excluded: dict[str, int]

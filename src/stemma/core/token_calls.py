@@ -28,7 +28,7 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The node it saw; the root's id if its context was empty."""
     made: Id
     event: bytes
-    """What tells it from a call alike in everything; before its first save, its place among the others."""
+    """What tells it from a call alike in everything."""
     line: list[Message]
     """The context it was sampled from, as messages."""
     before: int | None
@@ -46,8 +46,11 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return call_id(self.saw, self.made, self.call.parts(), self.event).hex()
 
 
-def captured(graph: "MessageGraph") -> list[Captured]:
-    """Every call of a graph and of its subagents, each once, conversation by conversation as recorded."""
+def captured(graph: "MessageGraph", name: str = "") -> list[Captured]:
+    """Every call of a graph and of its subagents, each once, conversation by conversation as recorded.
+
+    Calls that were never saved have nothing yet that tells them from equal ones: `name` and their place do it here.
+    """
     found: list[Captured] = []
     seen: set[object] = set()
     for member in graph.reach():
@@ -58,7 +61,7 @@ def captured(graph: "MessageGraph") -> list[Captured]:
             if (event := recorded.event or id(recorded)) in seen:
                 continue
             seen.add(event)
-            told_apart = recorded.event or len(found).to_bytes(4, "big")
+            told_apart = recorded.event or f"{name}/{len(found)}".encode()
             found.append(_captured(member, reply, told_apart, made, previous))
             previous = (len(found) - 1, reply)
             made.setdefault(reply.nodes[reply.at], len(found) - 1)

@@ -64,6 +64,8 @@ class Report(msgspec.Struct):
     file: str = ""
     written: int = 0
     trained_messages: int = 0
+    off_policy: int = 0
+    """Rows written whose replies were sampled under an ephemeral prompt or prefill that is not in them."""
     left_out: dict[str, Reasons] = msgspec.field(default_factory=dict)
     tokens: int | None = None
     """Tokens in all rows written, if a tokenizer was given."""
@@ -138,6 +140,7 @@ def _export_row(
         report.written += 1
         report.sample = report.sample or one
     report.trained_messages += len(row.trained)
+    report.off_policy += not row.on_policy
     if count_tokens is not None and report.tokens is not None:
         report.tokens += count_tokens(texts_of(row))
 

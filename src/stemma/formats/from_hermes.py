@@ -34,6 +34,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from stemma.errors import BadTrajectory
 from stemma.formats.hermes import STYLES
+from stemma.formats.jsonl import to_json
 from stemma.formats.markers import PROMPT_HEAD, PROMPT_TAIL, is_generated, json_responses
 
 _ROLES = {
@@ -57,7 +58,6 @@ def _refuse(constant: str) -> NoReturn:
 
 
 _value_at = json.JSONDecoder(parse_constant=_refuse).raw_decode
-_to_json = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 _Turn = tuple[str, Any]
 """The API's role, and the value."""
@@ -202,7 +202,7 @@ class _Reader:
         self.learn_ids(said)
         for one in said:
             content = one["content"]
-            result = {"role": "tool", "content": _to_json(content) if isinstance(content, dict | list) else content}
+            result = {"role": "tool", "content": to_json(content) if isinstance(content, dict | list) else content}
             if "tool_call_id" not in one:
                 self.result(result)
                 continue
@@ -281,7 +281,7 @@ def _call_at(text: str, at: int) -> tuple[dict[str, Any] | None, int]:
         closing = _CALL_END.match(text, end)
         if closing is None or not isinstance(body, dict) or not isinstance(body.get("name"), str):
             return None, at
-        function = {"name": body["name"], "arguments": _to_json(body.get("arguments", {}))}
+        function = {"name": body["name"], "arguments": to_json(body.get("arguments", {}))}
     except (ValueError, RecursionError):
         return None, at
     call_id = body.get("id") if isinstance(body.get("id"), str) else None

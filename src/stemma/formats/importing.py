@@ -1,12 +1,16 @@
-"""An entry of a dataset file as a graph: what `stemma import` keeps.
+"""A line of a dataset file as a graph: what `stemma import` keeps.
 
-A turn of the model is recorded as sampled by the model the entry names (`imported` if it names none), and the call says
+A turn of the model is recorded as sampled by the model the line names (`imported` if it names none), and the call says
 that it was imported: its context is what the file says, which nobody can vouch for. The line itself is kept, byte for
 byte, in the graph's metadata. The name of the graph is made of the file's and the line's content, so importing a file
 again finds every line there already. `tests/formats/test_importing.py` proves it.
+
+It is done in two steps. `read_line` parses and hashes, knows no other line, and may run in another process;
+`Importer` gives each line its name, in the order of the file.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -14,8 +18,26 @@ import msgspec
 
 from stemma.core.call import Call
 from stemma.core.graph import MessageGraph
+from stemma.core.message import Message
+from stemma.errors import BadCall, BadMessage, BadRecord
+from stemma.formats.jsonl import from_line
 from stemma.formats.reading import Kind, read_entry
 from stemma.formats.training import RESERVED, columns_beside
+
+
+class ReadLine(msgspec.Struct, frozen=True):
+    """What a line says."""
+
+    content: str
+    """The beginning of its hash."""
+    messages: list[Message]
+    """With their ids."""
+    sampled: set[int]
+    """Which of them count as sampled."""
+    call: Call
+    """By which call."""
+    columns: dict[str, Any]
+    """What the dataset says beside the conversation."""
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -24,35 +46,67 @@ class Imported(msgspec.Struct, frozen=True):
     name: str
     graph: MessageGraph
     metadata: dict[str, Any]
+    size: int
+    """How many bytes its line has."""
+
+
+def read_numbered(lines: Iterable[tuple[int, bytes | None]], kind: Kind | None = None) -> list[ReadLine | BadRecord]:
+    """What each line says, or what is wrong with it; None stands for one that is too long."""
+    return [_read_or_problem(line, kind) for _, line in lines]
+
+
+def _read_or_problem(line: bytes | None, kind: Kind | None) -> ReadLine | BadRecord:
+    try:
+        return read_line(line, kind)
+    except BadRecord as problem:
+        return problem
+
+
+def read_line(raw: bytes | None, kind: Kind | None = None) -> ReadLine:
+    """What a line says, or `BadRecord`."""
+    if raw is None:
+        raise BadRecord("is too long")
+    entry = from_line(raw)
+    dicts, tools = read_entry(entry, kind)
+    try:
+        messages = [_hashed(Message.of(message)) for message in dicts]
+        call = _call(entry.get("model"), tools)
+    except (BadMessage, BadCall) as problem:
+        raise BadRecord(str(problem)) from problem
+    sampled = {i for i, m in enumerate(dicts) if m.get("role") == "assistant" and m.get("weight", 1) != 0}
+    return ReadLine(sha256(raw).hexdigest()[:16], messages, sampled, call, columns_beside(entry))
+
+
+def _hashed(message: Message) -> Message:
+    return Message(message.body, message.role, message.id)
+
+
+def _call(model: Any, tools: list[dict[str, Any]] | None) -> Call:
+    return Call(model=model if isinstance(model, str) and model else "imported", tools=tools, extra={"imported": True})
 
 
 class Importer:
     """Gives each line of one file its graph and name."""
 
-    def __init__(self, stem: str, kind: Kind | None = None) -> None:
-        self._stem, self._kind = stem, kind
+    def __init__(self, stem: str) -> None:
+        self._stem = stem
         self._seen: Counter[str] = Counter()
 
-    def graph(self, entry: dict[str, Any], raw: bytes, line: int) -> Imported:
-        """The graph of an entry that stands as `raw` at `line`, or `BadRecord`."""
-        messages, tools = read_entry(entry, self._kind)
-        content = sha256(raw).hexdigest()[:16]
-        self._seen[content] += 1
-        ordinal = self._seen[content]
-        name = f"{self._stem}/{content}" + (f"-{ordinal}" if ordinal > 1 else "")
+    def graph(self, read: ReadLine, raw: bytes, line: int) -> Imported:
+        """The graph of what was read from `raw`, which stands at `line`."""
+        self._seen[read.content] += 1
+        ordinal = self._seen[read.content]
+        name = f"{self._stem}/{read.content}" + (f"-{ordinal}" if ordinal > 1 else "")
         origin = {"file": self._stem, "line": line, "raw": raw.decode("utf-8", "surrogatepass")}
-        about = {**columns_beside(entry), RESERVED: {"imported": origin}}
-        return Imported(name, _graph(messages, tools, entry), about)
+        about = {**read.columns, RESERVED: {"imported": origin}}
+        return Imported(name, _graph(read), about, len(raw))
 
 
-def _graph(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, entry: dict[str, Any]) -> MessageGraph:
-    model = entry.get("model")
-    extra: dict[str, Any] = {"imported": True}
-    call = Call(model=model if isinstance(model, str) and model else "imported", tools=tools, extra=extra)
+def _graph(read: ReadLine) -> MessageGraph:
     graph = MessageGraph()
-    for message in messages:
-        if message.get("role") == "assistant" and message.get("weight", 1) != 0:
-            graph.record(message, call)
+    for at, message in enumerate(read.messages):
+        if at in read.sampled:
+            graph.record(message, read.call)
         else:
             graph.append(message)
     return graph

@@ -44,10 +44,19 @@ def to_line(record: Mapping[str, Any], where: str = "record") -> bytes:
         value = plain(record, where)
     except BadMessage as error:
         raise BadRecord(str(error)) from error
-    if not has_float(value):  # msgspec writes the same, several times as fast, save for floats and lone surrogates
-        with suppress(UnicodeEncodeError):
-            return _respace(_encode(value), indent=0) + b"\n"
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    return _spaced(value) + b"\n"
+
+
+def to_json(value: Any) -> str:
+    """What `json.dumps(value, ensure_ascii=False)` gives for a value that was read from JSON."""
+    return _spaced(value, "surrogatepass").decode("utf-8", "surrogatepass")
+
+
+def _spaced(value: Any, surrogates: str = "backslashreplace") -> bytes:
+    if not has_float(value):  # msgspec writes the same, several times as fast, save for floats and what it refuses
+        with suppress(UnicodeEncodeError, OverflowError):
+            return _respace(_encode(value), indent=0)
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", surrogates)
 
 
 def from_line(line: bytes) -> dict[str, Any]:

@@ -18,7 +18,9 @@ Not covered: tokens of other model families, and text that persuades a model wit
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
 
 PROMPT_HEAD = (
     "You are a function calling AI model. You are provided with function signatures within <tools> </tools> XML "
@@ -54,6 +56,13 @@ _CALL_BODY = re.compile(r"<tool_call>\n(.*)\n</tool_call>")
 _OPENING = re.compile(r"<tool_response>\s*")
 _CLOSING = re.compile(r"\s*</tool_response>\s*")
 _value_at = json.JSONDecoder().raw_decode
+
+
+def _refuse(number: str) -> NoReturn:
+    raise ValueError(f"{number} is left to Python's json, which tells large integers from floats")
+
+
+_decode = msgspec.json.Decoder(float_hook=_refuse).decode
 
 
 class Finding(NamedTuple):
@@ -134,14 +143,17 @@ def _foreign_text(speaker: str, value: Any, hermes: bool) -> list[str]:
         return [tools, more]
     if speaker != "tool":
         return [value]
-    responses = json_responses(value) if hermes else None
-    if responses is None:
-        return [value.removeprefix("<tool_response>\n").removesuffix("\n</tool_response>")]
-    return [text for text, _ in responses]
+    inside = value.removeprefix("<tool_response>\n").removesuffix("\n</tool_response>")
+    if not hermes or not markers_in(inside):
+        return [inside]
+    responses = json_responses(value)
+    return [inside] if responses is None else [text for text, _ in responses]
 
 
 def json_responses(value: str) -> list[tuple[str, Any]] | None:
     """The JSON texts, each with what it says, of a turn of `<tool_response>` blocks; None if it is anything else."""
+    if single := _single_response(value):
+        return [single]
     found, at = [], 0
     while opening := _OPENING.match(value, at):
         try:
@@ -154,3 +166,14 @@ def json_responses(value: str) -> list[tuple[str, Any]] | None:
         found.append((value[opening.end() : end], content))
         at = closing.end()
     return found if found and at == len(value) else None
+
+
+def _single_response(value: str) -> tuple[str, Any] | None:
+    """The same for one block as `to_trajectory` writes it, in a tenth of the time; None if it may be anything else."""
+    if not (value.isascii() and value.startswith("<tool_response>\n") and value.endswith("\n</tool_response>")):
+        return None
+    text = value[len("<tool_response>\n") : -len("\n</tool_response>")]
+    try:
+        return text, _decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None

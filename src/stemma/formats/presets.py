@@ -1,9 +1,10 @@
-"""The presets by name, each imported when it is asked for."""
+"""The presets that write text, by name, each imported when it is asked for; for tokens see `token_presets`."""
 
 from importlib import import_module
 
 from stemma.errors import NotFound
 from stemma.formats.export import Preset
+from stemma.formats.token_presets import TOKEN_NAMES
 
 _HOMES = {
     "hermes": ("stemma.formats.trajectory_presets", "HERMES"),
@@ -25,7 +26,7 @@ NAMES = tuple(_HOMES)
 def preset(name: str) -> Preset:
     """The preset for a trainer, or `NotFound` listing them."""
     if name not in _HOMES:
-        raise NotFound(f"there is no preset {name!r}; choose one of {', '.join(NAMES)}")
+        raise NotFound(f"there is no preset {name!r}; choose one of {', '.join((*NAMES, *TOKEN_NAMES))}")
     module, attribute = _HOMES[name]
     found: Preset = getattr(import_module(module), attribute)
     return found

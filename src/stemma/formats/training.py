@@ -2,7 +2,8 @@
 
 Rows come from graphs (`rows_of_graph`: the fewest lines that train every sampled message once) or from entries of
 trajectory files (`row_of_entry`: every turn of the model is trained). Nothing ephemeral is in either: what a call
-saw beyond its line is kept with the call and never exported. `tests/formats/test_training.py` proves it.
+saw beyond its line is kept with the call and never exported. A row with such a call does not show what the model saw:
+it is marked `on_policy: false` in its metadata. `tests/formats/test_training.py` proves it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from stemma.core.call import Call
+from stemma.core.exclusions import is_ephemeral
 from stemma.core.graph import MessageGraph
 from stemma.errors import StemmaError
 from stemma.formats.entries import entry_metadata
@@ -41,6 +43,8 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True):
     completed: bool = False
     """Whether the conversation ends in a real answer."""
     metadata: dict[str, Any] = {}
+    on_policy: bool = True
+    """False if a trained message was sampled under an ephemeral prompt or prefill, which is not in the row."""
     known_turns: list[Turn] | None = None
     """The conversation as Hermes turns, once somebody has asked for it."""
 
@@ -66,7 +70,8 @@ class LeftOut(StemmaError):
 def rows_of_graph(graph: MessageGraph, metadata: Mapping[str, Any]) -> Iterator[TrainingRow]:
     """A graph's rows, subagents' included."""
     for row in graph.rows():
-        last = row.calls[-1]
+        last, shown = row.calls[-1], not any(map(is_ephemeral, row.calls))
+        about = {key: value for key, value in metadata.items() if key != RESERVED}
         yield TrainingRow(
             id=row.tip,
             messages=row.messages,
@@ -75,7 +80,8 @@ def rows_of_graph(graph: MessageGraph, metadata: Mapping[str, Any]) -> Iterator[
             model=last.model,
             timestamp=_when(last),
             completed=is_answer(row.messages[-1]) and last.finish_reason in (None, "stop"),
-            metadata={key: value for key, value in metadata.items() if key != RESERVED},
+            metadata=about if shown else {**about, "on_policy": False},
+            on_policy=shown,
         )
 
 

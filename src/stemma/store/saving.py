@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from stemma.core.call import TOKEN_FIELDS, Call, encode_tools
+from stemma.core.call import TOKEN_FIELDS
 from stemma.core.canonical import canonical
 from stemma.core.editing import Recorded
 from stemma.core.fingerprint import START, call_fact, children_first, combine, kept_fact, link_fact, roll
@@ -195,23 +195,21 @@ class GraphWriter:
         recorded.event = recorded.event or token_bytes(12)
         name = call_id(saw, made, parts, recorded.event)
         held = None if new else self.db.execute("SELECT id FROM call WHERE hash = ?", (name,)).fetchone()
-        return name, held[0] if held else self.insert_call(name, saw, made, recorded, parts[0])
+        return name, held[0] if held else self.insert_call(name, saw, made, recorded, parts)
 
-    def insert_call(self, name: Id, saw: Id, made: Id, recorded: Recorded, body: bytes) -> int:
-        call = recorded.call
+    def insert_call(self, name: Id, saw: Id, made: Id, recorded: Recorded, parts: tuple[bytes, ...]) -> int:
+        call, (body, tools, *_) = recorded.call, parts
+        toolset = None if call.tools is None else self.write_toolset(tools)
         tokens = [getattr(call, field) for field in TOKEN_FIELDS]
         row = self.db.execute(
             "INSERT INTO call (hash, saw, made, event, toolset, body, prompt_ids, sampled_ids, logprobs)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (name, saw, made, recorded.event, self.write_toolset(call), body, *tokens),
+            (name, saw, made, recorded.event, toolset, body, *tokens),
         ).lastrowid
         assert row is not None
         return row
 
-    def write_toolset(self, call: Call) -> int | None:
-        if call.tools is None:
-            return None
-        body = encode_tools(call.tools)
+    def write_toolset(self, body: bytes) -> int:
         row: int | None = self.transaction.notes.get(body)
         if row is None:
             row = self.transaction.notes[body] = self.insert_toolset(body)

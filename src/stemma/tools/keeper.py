@@ -32,7 +32,9 @@ class Keeper:
     """One fence, and the program in it that does as we say."""
 
     def __init__(self, process: asyncio.subprocess.Process, removal: list[str]) -> None:
-        assert process.stdin and process.stdout and process.stderr
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         self._process, self._input, self.output, self._told = process, process.stdin, process.stdout, process.stderr
         self._removal = removal
         self._expected: dict[str, asyncio.Future[str | None]] = {}

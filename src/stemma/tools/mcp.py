@@ -90,7 +90,7 @@ def tool_names(tools: Sequence[tuple[str, str]]) -> list[str]:
     """What each (server, tool) is called here: a name that every API takes, the same in every run.
 
     >>> tool_names([("git", "log"), ("my.fs", "read"), ("my_fs", "read")])
-    ['mcp_git_log', 'mcp_my_fs_read_9ca2d271', 'mcp_my_fs_read_01c01b4d']
+    ['mcp_git_log', 'mcp_my_fs_read_1b82ce26', 'mcp_my_fs_read_0ccfb7e0']
     """
     plain = [re.sub(r"[^a-zA-Z0-9_-]", "_", f"mcp_{server}_{tool}") for server, tool in tools]
     times = Counter(plain)
@@ -131,7 +131,7 @@ class _Connection:
                 return _result(await client.call_tool(tool, arguments), self.server.output_chars)
         except TimeoutError:
             raise ToolError(f"{self.server.name} did not answer in {self.server.seconds:g} seconds") from None
-        except (MCPError, RuntimeError) as problem:
+        except (MCPError, RuntimeError, ValueError) as problem:  # the last: an answer that is none
             raise ToolError(f"{self.server.name}: {self._why(problem)}") from problem
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MOST = 32 << 20
 """How many bytes may come without an answer among them."""
-_PATIENCE = 2.0
+_PATIENCE = 1.0
 """How long it may take to leave on its own."""
 
 
@@ -80,6 +80,7 @@ class ServerProcess:
                 if isinstance(message, JSONRPCResponse | JSONRPCError):
                     unanswered = 0
                 await said_to.send(SessionMessage(message))
+        self._kill()  # nobody listens any more
 
     async def _speak(self, told_from: Any, said_to: Any) -> None:
         assert self._process.stdin is not None
@@ -100,10 +101,13 @@ class ServerProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         await self._gone()
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill()
         await self._gone()
         self._process._transport.close()  # type: ignore[attr-defined]  # who left the group may still hold the pipes
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     async def _gone(self) -> None:
         with suppress(TimeoutError):

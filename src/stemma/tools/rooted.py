@@ -23,15 +23,16 @@ class PathEscapes(ToolError):
     """A path that leads out of the workspace, or to something that is no plain file."""
 
 
-def parts_of(path: str) -> list[str]:
-    """The names on the way from the root to a file, or `PathEscapes`."""
+def parts_of(path: str, root: Path) -> list[str]:
+    """The names on the way from the root to a file, or `PathEscapes`; absolute paths as commands see them will do."""
     if "\0" in path:
         raise PathEscapes("a path cannot hold a NUL character")
     pure = PurePosixPath(path)
     if pure.is_absolute():
-        if not pure.is_relative_to(INSIDE):
+        top = next((top for top in (INSIDE, root) if pure.is_relative_to(top)), None)
+        if top is None:
             raise PathEscapes(f"{path!r} is outside the workspace; give a path in it, such as 'notes.txt'")
-        pure = pure.relative_to(INSIDE)
+        pure = pure.relative_to(top)
     parts = [part for part in pure.parts if part != "."]
     if ".." in parts:
         raise PathEscapes(f"{path!r} leaves the workspace; give a path without '..'")
@@ -82,7 +83,7 @@ def _open(name: str, flags: int, folder: int, mode: int = 0o644) -> int:
 
 def read_bytes(root: Path, path: str) -> bytes:
     """The content of a file below `root`."""
-    parts = _file_parts(path)
+    parts = _file_parts(path, root)
     with folder_of(root, parts[:-1]) as folder:
         file = _open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, folder)
         with os.fdopen(file, "rb") as source:
@@ -92,7 +93,7 @@ def read_bytes(root: Path, path: str) -> bytes:
 
 def write_bytes(root: Path, path: str, content: bytes) -> None:
     """Put `content` into a file below `root`, making folders on the way."""
-    parts = _file_parts(path)
+    parts = _file_parts(path, root)
     with folder_of(root, parts[:-1], make=True) as folder:
         with suppress(FileNotFoundError):
             _check_regular(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), path)
@@ -104,8 +105,8 @@ def write_bytes(root: Path, path: str, content: bytes) -> None:
         os.replace(partial, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _file_parts(path: str) -> list[str]:
-    parts = parts_of(path)
+def _file_parts(path: str, root: Path) -> list[str]:
+    parts = parts_of(path, root)
     if not parts:
         raise PathEscapes(f"{path!r} is the workspace itself; name a file in it")
     return parts
@@ -118,7 +119,7 @@ def _check_regular(found: os.stat_result, path: str) -> None:
 
 def walk(root: Path, path: str) -> Iterator[str]:
     """The paths of all plain files below a folder, links not followed, in order of name."""
-    prefix = PurePosixPath(*parts_of(path))
+    prefix = PurePosixPath(*parts_of(path, root))
     with folder_of(root, list(prefix.parts)) as folder:
         for here, folders, files, inner in os.fwalk(dir_fd=folder, follow_symlinks=False):
             folders.sort()

@@ -8,7 +8,8 @@ is the one place where a tool's failure becomes data. `tests/tools/test_running.
 import asyncio
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, get_type_hints
 
 import msgspec
@@ -48,20 +49,26 @@ def failed(why: str) -> ToolResult:
 def read_arguments(tool: Tool, arguments: Any) -> dict[str, Any]:
     """The values for a tool's parameters, or `ToolError` saying what is wrong with them."""
     given = _parse(tool, arguments)
-    if _takes_anything(tool):
+    if _takes_anything(tool.run):
         return given
     names = tool.parameters["properties"]
     if unknown := [key for key in given if key not in names]:
         raise ToolError(f"{tool.name} has no parameter {unknown[0]!r}; it takes: {', '.join(names) or 'none'}")
     if missing := [key for key in tool.parameters.get("required", ()) if key not in given]:
         raise ToolError(f"{tool.name} needs the parameter {missing[0]!r}")
-    hints = get_type_hints(tool.run, include_extras=True)
+    hints = _hints(tool.run)
     return {key: _convert(tool, key, value, hints.get(key, Any)) for key, value in given.items()}
 
 
-def _takes_anything(tool: Tool) -> bool:
-    """Whether its function takes `**arguments`: then whoever gave the schema checks them."""
-    kinds = {parameter.kind for parameter in inspect.signature(tool.run).parameters.values()}
+@lru_cache(maxsize=256)
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(function, include_extras=True)
+
+
+@lru_cache(maxsize=256)
+def _takes_anything(function: Callable[..., Any]) -> bool:
+    """Whether a function takes `**arguments`: then whoever gave the schema checks them."""
+    kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
     return inspect.Parameter.VAR_KEYWORD in kinds
 
 

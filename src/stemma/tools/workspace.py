@@ -1,9 +1,12 @@
 """A conversation's own place: its folder, its fence, its shell, and what belongs to it alone.
 
 It is made when the conversation starts and gone when it ends; no process outlives it. Our own credentials are taken
-out of everything a tool returns before a model sees it.
+out of everything a tool returns before a model sees it, so neither the model nor the store ever has them. A fence that
+is not the usual one, or that lets commands reach the network, is noted in every call.
+`tests/tools/test_workspace.py` proves it.
 """
 
+import asyncio
 import os
 import shutil
 import tempfile
@@ -11,12 +14,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from stemma.tools.sandbox import ResourceLimits, Sandbox, choose_sandbox
+from stemma.redact import Redactor
+from stemma.tools.sandbox import Bubblewrap, ResourceLimits, Sandbox, choose_sandbox
 
 if TYPE_CHECKING:
     from stemma.tools.shell import Shell
 
-HIDDEN = "[credential removed]"
 NOBODY = 65534
 
 
@@ -34,11 +37,12 @@ class Workspace:
         self._given_root = root
         self._sandbox = sandbox
         self.limits = limits or ResourceLimits()
-        self.secrets = tuple(secret for secret in secrets if secret)
+        self._redactor = Redactor(secrets)
         self.root = root or Path()
         self.state: dict[str, Any] = {}
         """What tools remember for this conversation, such as its list of things to do."""
         self._shell: Shell | None = None
+        self._starting = asyncio.Lock()
 
     @property
     def sandbox(self) -> Sandbox:
@@ -46,6 +50,15 @@ class Workspace:
         if self._sandbox is None:
             self._sandbox = choose_sandbox()
         return self._sandbox
+
+    def openings(self) -> dict[str, Any]:
+        """What every call made here must say of the fence: nothing if it is the usual one, and closed."""
+        found: dict[str, Any] = {}
+        if self._sandbox is not None and self._sandbox.name != Bubblewrap.name:
+            found["sandbox"] = self._sandbox.name
+        if self._sandbox is not None and self._sandbox.network:
+            found["network"] = True
+        return found
 
     def kept_in(self, root: Path) -> Self:
         """Work in `root`, which stays when the conversation ends: who gave it removes it."""
@@ -79,22 +92,21 @@ class Workspace:
         """The conversation's shell, started when first needed and again if it has ended."""
         from stemma.tools.shell import Shell
 
-        if self._shell is not None and not self._shell.alive:
-            await self._shell.close()
-            self._shell = None
-        if self._shell is None:
-            self._shell = await Shell.start(self.sandbox, self.root, self.limits)
-        return self._shell
+        async with self._starting:  # tools run side by side, and all of them share one shell
+            if self._shell is not None and not self._shell.alive:
+                await self._shell.close()
+                self._shell = None
+            if self._shell is None:
+                self._shell = await Shell.start(self.sandbox, self.root, self.limits)
+            return self._shell
 
     def without_secrets(self, text: str) -> str:
         """`text` with our own credentials taken out."""
-        for secret in self.secrets:
-            text = text.replace(secret, HIDDEN)
-        return text
+        return self._redactor.text(text)
 
 
 def own_folder(root: Path) -> None:
-    """Give a folder of ours to nobody if we are root: commands run as its owner, and the kernel bounds none of root's."""
+    """Give a folder of ours to nobody if we are root: commands run as its owner, and root's are not bounded."""
     if os.geteuid() != 0:
         return
     os.chown(root, NOBODY, NOBODY)

@@ -1,0 +1,146 @@
+"""From what was asked to a run, and from the run to an exit code.
+
+0: all done. 3: finished, with failures or with tasks left. 130: interrupted; the same command goes on.
+The first Ctrl-C stops starting and lets running conversations end, the second leaves them where they are, the third is
+Python's own. `tests/cli/test_batch.py` proves it.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from stemma.agent.agent import Agent
+from stemma.batch.batch import Batch, run_batch
+from stemma.batch.budget import Budget, read_budget
+from stemma.batch.distributions import find_distribution
+from stemma.batch.plan import Selection
+from stemma.batch.rewards import load_reward
+from stemma.cli.batch_asked import Asked, as_yaml, bounds, free_name, matcher, run_name, spooled
+from stemma.cli.batch_showing import Display, choose_display
+from stemma.cli.building import Choose, build_agent, open_toolbox
+from stemma.cli.choosing import choose_model
+from stemma.cli.settings import Settings, load_settings
+from stemma.formats.export import write_whole
+from stemma.tools.tool import Tool
+
+ALL_DONE, WITH_FAILURES, INTERRUPTED = 0, 3, 130
+
+
+def run(asked: Asked, folder: Path, *, retry_failed: bool, fork: bool, amend: bool, dry_run: bool, display: str) -> int:
+    """Do what was asked; the exit code."""
+    settings = load_settings({**asked.settings, "agent.seconds": asked.timeout})
+    name = run_name(asked, settings)
+    asked = spooled(msgspec.structs.replace(asked, name=name), folder / name)
+
+    async def begin() -> int:
+        model = choose_model(settings, base_url=asked.base_url)
+        try:
+            async with open_toolbox(settings) as choose:
+                agent = build_agent(settings, model, choose(settings.get("agent.toolsets")), params=asked.params)
+                make = partial(_batch, agent, choose, folder, retry_failed=retry_failed, amend=amend)
+                return await _run(asked, settings, make, folder, fork=fork, dry_run=dry_run, display=display)
+        finally:
+            await model.close()
+
+    return asyncio.run(begin())
+
+
+async def _run(
+    asked: Asked,
+    settings: Settings,
+    make: Callable[[Asked], Batch],
+    folder: Path,
+    *,
+    fork: bool,
+    dry_run: bool,
+    display: str,
+) -> int:
+    batch = make(asked)
+    if fork and batch.changed():
+        assert asked.name is not None
+        asked = msgspec.structs.replace(asked, name=free_name(folder, asked.name))
+        batch = make(asked)
+    if dry_run:
+        from stemma.cli.batch_showing import show_plan
+
+        show_plan(batch, asked, settings)
+        return ALL_DONE
+    batch.check()
+    batch.folder.mkdir(parents=True, exist_ok=True)
+    write_whole(batch.folder / "config.yaml", as_yaml(asked, settings))
+    return await _watched(batch, choose_display(display))
+
+
+async def _watched(batch: Batch, display: Display) -> int:
+    loop, presses = asyncio.get_running_loop(), [0]
+
+    def interrupt() -> None:
+        presses[0] += 1
+        if presses[0] == 1:
+            batch.stop("interrupted: running conversations end; Ctrl-C again leaves them where they are")
+        else:
+            batch.cancel()
+            loop.remove_signal_handler(signal.SIGINT)
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGTERM, interrupt)
+    try:
+        with display.showing(batch):
+            async for result in batch:
+                display.result(result)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)
+    display.end(batch)
+    return exit_code(batch, interrupted=presses[0] > 0)
+
+
+def exit_code(batch: Batch, *, interrupted: bool) -> int:
+    """How the run ended, for scripts."""
+    progress = batch.progress
+    left = progress.to_do - progress.done
+    if interrupted and left:
+        return INTERRUPTED
+    unscored = (batch.statistics.get("rewards") or {}).get("failed", 0)
+    return WITH_FAILURES if left or progress.ended["failed"] or unscored else ALL_DONE
+
+
+def _batch(agent: Agent, choose: Choose, folder: Path, asked: Asked, *, retry_failed: bool, amend: bool) -> Batch:
+    start, stop = bounds(asked.slice)
+    file = Path(asked.distributions) if asked.distributions else None
+    assert asked.name is not None
+    return run_batch(
+        Path(asked.prompts),
+        agent=agent,
+        name=asked.name,
+        folder=folder,
+        samples=asked.samples,
+        seed=asked.seed,
+        distribution=find_distribution(asked.distribution, file) if asked.distribution else None,
+        offer=offering(agent, choose),
+        selection=Selection(first=asked.first, start=start, stop=stop, keep=matcher(asked.filter)),
+        concurrency=asked.concurrency,
+        budget=read_budget(asked.budget) if asked.budget else Budget(),
+        batch_size=asked.batch_size,
+        reward=load_reward(asked.reward, Path.cwd()) if asked.reward else None,
+        keep_no_reasoning=asked.keep_no_reasoning,
+        keep_unknown_tools=asked.keep_unknown_tools,
+        retry_failed=retry_failed,
+        amend=amend,
+    )
+
+
+def offering(agent: Agent, choose: Choose) -> Callable[[Sequence[str]], list[Tool]]:
+    """The tools that a row or a distribution names, delegation among them."""
+
+    def offer(names: Sequence[str]) -> list[Tool]:
+        from stemma.agent.subagent import delegation
+
+        chosen = choose(names)
+        return [*chosen.tools, delegation(agent, chosen.tools)] if chosen.delegates else chosen.tools
+
+    return offer

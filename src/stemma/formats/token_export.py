@@ -1,0 +1,242 @@
+"""Writing token rows, with all that proves them beside the data.
+
+    train.parquet or train.jsonl   the rows
+    receipts.jsonl                 for each row its spans; for each trained call its receipt; for each other its reason
+    manifest.json                  root, counts, exclusions by reason, breaks by cause, versions
+    report.json                    the same for people, with examples
+
+Rollouts are taken group by group, so that advantages and layouts that hold a whole group need one group in memory. A
+call that several rollouts share, as forks do, is trained in the first of them. Calls of two models are never mixed
+without being told which one is trained. Files appear whole or not at all; the same rollouts give the same bytes.
+`tests/formats/test_token_export.py` proves it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from hashlib import file_digest
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from stemma.core.advantages import advantages
+from stemma.core.breaks import Break
+from stemma.core.exclusions import Rules
+from stemma.core.graph import MessageGraph
+from stemma.core.receipts import Line, Manifest, MerkleRoot, to_line
+from stemma.core.token_calls import captured
+from stemma.core.token_rows import Render, RowPlan, Standing, plan_rows
+from stemma.errors import BadName, StemmaError
+from stemma.formats.export import Sink, Whole, write_whole
+from stemma.formats.token_files import TokenColumns, TokenLines
+from stemma.formats.token_preset import TokenPreset
+
+RECEIPTS, MANIFEST = "receipts.jsonl", "manifest.json"
+
+COUNTED = (
+    *("groups", "rollouts", "calls", "trained", "excluded"),
+    *("rows", "row_tokens", "trained_tokens", "tree_tokens"),
+)
+
+Decode = Callable[[int], str]
+"""The text of a token."""
+
+
+class MixedModels(StemmaError, ValueError):
+    """Calls of several models, and nobody said which one is trained."""
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation that may be exported."""
+
+    name: str
+    load: Callable[[], MessageGraph]
+    group: str
+    reward: float | None = None
+
+
+class Example(msgspec.Struct, frozen=True):
+    """The first break of a cause: where, and which tokens."""
+
+    rollout: str
+    at: int
+    was: str | int | None
+    now: str | int | None
+
+
+class TokenReport(msgspec.Struct, kw_only=True):
+    """The account of an export of tokens."""
+
+    preset: str
+    file: str
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    excluded: Counter[str] = msgspec.field(default_factory=Counter)
+    excluded_tokens: Counter[str] = msgspec.field(default_factory=Counter)
+    breaks: Counter[str] = msgspec.field(default_factory=Counter)
+    examples: dict[str, Example] = msgspec.field(default_factory=dict)
+    policies: Counter[str] = msgspec.field(default_factory=Counter)
+    off_policy_rows: int = 0
+    root: str = ""
+
+
+def rollout_of(name: str, metadata: Mapping[str, Any], load: Callable[[], MessageGraph]) -> Rollout:
+    """A stored conversation as a rollout.
+
+    Its metadata may name its `group` and its `reward`; the tasks of a batch have both: the samples of one prompt are a
+    group. A conversation of which nothing is said is a group of its own.
+    """
+    group, reward = metadata.get("group"), metadata.get("reward")
+    if group is None and isinstance(metadata.get("key"), str):
+        group = f"{metadata['key']}-{metadata.get('ordinal', 0)}"
+    number = type(reward) in (int, float)
+    return Rollout(name=name, load=load, group=name if group is None else str(group), reward=reward if number else None)
+
+
+def export_tokens(
+    rollouts: Iterable[Rollout],
+    preset: TokenPreset,
+    out: Path,
+    rules: Rules,
+    *,
+    version: str,
+    render: Render | None = None,
+    decode: Decode | None = None,
+) -> TokenReport:
+    """Write `rollouts` for a trainer into `out` (a folder, or the data file itself)."""
+    data = _data_file(out, preset)
+    needs = {"needs_logprobs": preset.needs_logprobs, "needs_reward": preset.needs_reward}
+    data.parent.mkdir(parents=True, exist_ok=True)
+    with Whole(data) as file, Whole(data.with_name(RECEIPTS)) as receipts:
+        writing = _Writing(preset, data, file, receipts, msgspec.structs.replace(rules, **needs), render, decode)
+        with closing(writing.sink):  # also when something fails: a writer of Parquet must not outlive its file
+            for group in _groups(rollouts):
+                writing.write_group(group)
+    report = writing.finished()
+    _write_manifest(data, report, version)
+    return report
+
+
+def _data_file(out: Path, preset: TokenPreset) -> Path:
+    if out.suffix not in (".jsonl", ".parquet"):
+        return out / f"train{preset.suffix}"
+    if out.suffix == ".parquet" and preset.columns is None:
+        raise BadName(f"{preset.name} writes .jsonl files; name the output {out.with_suffix('.jsonl')}")
+    return out
+
+
+def _groups(rollouts: Iterable[Rollout]) -> Iterable[list[Rollout]]:
+    found: dict[str, list[Rollout]] = {}
+    for rollout in rollouts:
+        found.setdefault(rollout.group, []).append(rollout)
+    return found.values()
+
+
+def _write_manifest(data: Path, report: TokenReport, version: str) -> None:
+    with open(data, "rb") as file:
+        content = file_digest(file, "sha256").hexdigest()
+    manifest = Manifest(
+        preset=report.preset,
+        file=data.name,
+        stemma=version,
+        data=content,
+        root=report.root,
+        counts={what: report.counts[what] for what in COUNTED},
+        excluded=dict(report.excluded),
+        breaks=dict(report.breaks),
+        policies=dict(report.policies),
+    )
+    write_whole(data.with_name(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
+    write_whole(data.with_name("report.json"), msgspec.json.format(msgspec.json.encode(report)))
+
+
+class _Writing:
+    """An export under way."""
+
+    def __init__(
+        self,
+        preset: TokenPreset,
+        data: Path,
+        file: IO[bytes],
+        receipts: IO[bytes],
+        rules: Rules,
+        render: Render | None,
+        decode: Decode | None,
+    ) -> None:
+        self.preset, self.rules, self.render, self.decode = preset, rules, render, decode
+        columns = preset.columns if data.suffix == ".parquet" else None
+        self.sink: Sink = TokenLines(file) if columns is None else TokenColumns(file, columns)
+        self.receipts, self.root = receipts, MerkleRoot()
+        self.report = TokenReport(preset=preset.name, file=str(data))
+        self.accounted: set[str] = set()
+        self.model = rules.model
+
+    def write_group(self, group: list[Rollout]) -> None:
+        self.report.counts["groups"] += 1
+        known = advantages({rollout.name: rollout.reward for rollout in group})
+        plans = [self.plan(rollout, known[rollout.name]) for rollout in group]
+        for record in self.preset.write([row for plan in plans for row in plan.rows]):
+            self.sink.write(record)
+        for plan in plans:
+            self.account(plan)
+
+    def plan(self, rollout: Rollout, advantage: float | None) -> RowPlan:
+        """The rows of a rollout, and the counts of everything."""
+        calls = captured(rollout.load(), rollout.name)
+        standing = Standing(group=rollout.group, reward=rollout.reward, advantage=advantage)
+        found = plan_rows(rollout.name, calls, self.rules, standing, self.render, self.accounted)
+        self.accounted.update(one.call for one in found.receipts)
+        self.accounted.update(one.call for one in found.exclusions)
+        self.one_model(rollout.name, dict.fromkeys(row.model for row in found.rows))
+        self.count(found)
+        self.count_breaks(rollout.name, found.breaks)
+        return found
+
+    def one_model(self, rollout: str, models: Iterable[str]) -> None:
+        for model in models:
+            self.model = self.model or model
+            if model != self.model:
+                raise MixedModels(
+                    f"{rollout}: its calls are those of {model!r}, and others are of {self.model!r}; choose the one to"
+                    " train with --model, and the other's calls are counted as left out"
+                )
+
+    def account(self, plan: RowPlan) -> None:
+        lines: list[Line] = [row.line() for row in plan.rows]
+        for record in [*lines, *plan.receipts, *plan.exclusions]:
+            self.note(record)
+
+    def note(self, record: Line) -> None:
+        line = to_line(record)
+        self.root.add(line)
+        self.receipts.write(line + b"\n")
+
+    def count(self, plan: RowPlan) -> None:
+        report, rows = self.report, plan.rows
+        report.counts.update(
+            rollouts=1,
+            calls=len(plan.receipts) + len(plan.exclusions),
+            trained=len(plan.receipts),
+            excluded=len(plan.exclusions),
+            rows=len(rows),
+            row_tokens=sum(len(row.ids) // 4 for row in rows),
+            trained_tokens=sum(span.end - span.start for row in rows for span in row.spans),
+            tree_tokens=plan.tree_tokens,
+        )
+        for one in plan.exclusions:
+            report.excluded[one.reason] += 1
+            report.excluded_tokens[one.reason] += one.sampled
+        report.policies.update(plan.policies)
+        report.off_policy_rows += sum(not row.on_policy for row in rows)
+
+    def count_breaks(self, rollout: str, found: list[Break]) -> None:
+        for one in found:
+            self.report.breaks[one.cause] += 1
+            self.report.examples.setdefault(one.cause, Example(rollout, one.at, self.text(one.was), self.text(one.now)))
+
+    def text(self, token: int | None) -> str | int | None:
+        return token if token is None or self.decode is None else self.decode(token)
+
+    def finished(self) -> TokenReport:
+        self.report.root = self.root.hex()
+        return self.report

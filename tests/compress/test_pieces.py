@@ -1,0 +1,71 @@
+"""Counting by pieces gives what the tokenizer gives, for any text; and only tokenizers that allow it are cut up."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, normalizers
+
+from compress.tokenizer_files import tokenizer
+from stemma.compress import pieces
+from stemma.compress.pieces import Pieces, parts_at_spaces
+
+KINDS = ["gpt2", "gpt4", "qwen", "smollm"]
+SOURCE = Path(__file__).read_text(encoding="utf-8")
+ODD = st.text(
+    st.one_of(
+        st.sampled_from(" \n\t\r\u00a0\u2028\x1c\u3000aZ1.,'()<|>_é中🙂\u0301\u200d"), st.characters(codec="utf-8")
+    ),
+    max_size=60,
+)
+
+
+def encode(made):
+    return lambda texts: [len(found) for found in made.encode_batch(list(texts), add_special_tokens=False)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(texts=st.lists(ODD | st.sampled_from(["it's a <|im_end|> 'll do\n\n  x", SOURCE]), max_size=4))
+@settings(max_examples=150)
+def test_any_text_has_as_many_tokens_as_its_pieces(kind, texts):
+    made = tokenizer(kind)
+    assert Pieces(encode(made)).count(texts) == encode(made)(texts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tokenizers_of_today_are_counted_by_pieces(kind):
+    assert parts_at_spaces(tokenizer(kind))
+
+
+@pytest.mark.parametrize("kind", ["two words", "sentencepiece"])
+def test_a_tokenizer_that_joins_words_is_asked_as_it_is(kind):
+    assert not parts_at_spaces(tokenizer(kind))
+
+
+def test_what_would_reach_across_a_space_is_not_cut():
+    for change in (
+        lambda made: made.add_tokens([AddedToken("two words")]),
+        lambda made: made.add_tokens([AddedToken("eats", rstrip=True)]),
+        lambda made: setattr(made, "normalizer", normalizers.Strip()),
+    ):
+        made = Tokenizer.from_str(tokenizer().to_str())
+        change(made)
+        assert not parts_at_spaces(made)
+
+
+def test_a_piece_is_encoded_once_and_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(pieces, "_MOST_PIECES", 10)
+    asked = []
+
+    def count_all(texts):
+        asked.append(list(texts))
+        return [1] * len(texts)
+
+    counter = Pieces(count_all)
+    assert counter.count(["a b c", "a b"]) == [3, 2]
+    assert counter.count(["a b c"]) == [3]
+    assert asked[1] == []
+    counter.count([" ".join(f"w{i}" for i in range(20))])
+    assert counter.count(["a b"]) == [2]
+    assert sorted(asked[-1]) == [" b", "a"], "what was known is forgotten, not kept without end"

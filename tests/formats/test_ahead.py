@@ -1,0 +1,42 @@
+"""A long stream is worked on by another process: in order, not too far ahead, and whatever happens to that process."""
+
+import multiprocessing
+import os
+from itertools import count, islice
+
+import pytest
+
+from formats.at_work import killed_on, refused, who
+from stemma.formats.ahead import SHORT, ahead
+
+
+def test_a_long_stream_is_worked_on_by_another_process_and_comes_in_order():
+    found = list(ahead(who, range(30)))
+    assert [(batch, result) for batch, (result, _) in found] == [(n, 2 * n) for n in range(30)]
+    workers = [process for _, (_, process) in found]
+    assert set(workers[:SHORT]) == {os.getpid()}
+    assert len(set(workers[SHORT:])) == 1
+    assert os.getpid() not in workers[SHORT:]
+
+
+def test_a_short_stream_needs_no_process():
+    assert {process for _, (_, process) in ahead(who, range(SHORT))} == {os.getpid()}
+
+
+def test_the_stream_is_read_only_a_little_ahead_of_the_caller_and_its_process_goes_with_it():
+    numbers = count()
+    results = ahead(who, numbers)
+    assert [batch for batch, _ in islice(results, 20)] == list(range(20))
+    results.close()
+    assert next(numbers) < 20 + SHORT
+    assert multiprocessing.active_children() == []
+
+
+def test_what_a_killed_process_leaves_undone_is_done_here():
+    stream = [(number, os.getpid()) for number in range(40)]
+    assert [result for _, result in ahead(killed_on, stream)] == [2 * number for number in range(40)]
+
+
+def test_a_failure_of_the_work_rises():
+    with pytest.raises(ValueError, match="25 is too much"):
+        list(ahead(refused, range(30)))
