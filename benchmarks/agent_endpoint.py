@@ -56,6 +56,13 @@ def _response(body: bytes, kind: bytes) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
+def _answer(head: bytes, body: bytes) -> bytes:
+    if b"/chat/completions" not in head.split(b"\r\n", 1)[0]:
+        return _response(b'{"object": "list", "data": [{"id": "m"}]}', b"application/json")
+    request = json.loads(body)
+    return stream(request) if request.get("stream") else completion(request)
+
+
 async def serve(latency: float) -> None:
     """Answer on a free port of loopback until standard input closes."""
 
@@ -67,11 +74,7 @@ async def serve(latency: float) -> None:
                 body = await reader.readexactly(int(size[1])) if size else b"{}"
                 if latency:
                     await asyncio.sleep(latency)
-                request = json.loads(body) if head.startswith(b"POST") else {}
-                if not request:
-                    writer.write(_response(b'{"object": "list", "data": [{"id": "m"}]}', b"application/json"))
-                else:
-                    writer.write(stream(request) if request.get("stream") else completion(request))
+                writer.write(_answer(head, body))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:

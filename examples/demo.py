@@ -14,7 +14,7 @@ from collections.abc import Callable
 from stemma import MessageGraph, open_store
 from stemma.agent.agent import Agent
 from stemma.agent.facts import Fact, Replied, ToolRan
-from stemma.agent.prompts import SMALL_SYSTEM, Example, as_messages, examples_for
+from stemma.agent.prompts import Example, examples_for, small_system
 from stemma.models.local import LocalModel
 from stemma.tools.files import read_file, write_file
 from stemma.tools.sandbox import NoSandbox, choose_sandbox
@@ -54,8 +54,8 @@ QUESTIONS = [
 
 
 def agent_with(tool: Callable, model: LocalModel) -> Agent:
-    examples = as_messages([multiplied(6, 7), multiplied(12, 5)]) if tool is multiply else examples_for(tool.__name__)
-    return Agent(model=model, tools=[tool], system=SMALL_SYSTEM, prefill=examples)
+    examples = [multiplied(6, 7), multiplied(12, 5)] if tool is multiply else examples_for(tool.__name__)
+    return Agent(model=model, tools=[tool], system=small_system(examples))
 
 
 async def converse(model: LocalModel) -> list[MessageGraph]:

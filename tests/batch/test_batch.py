@@ -185,7 +185,7 @@ def test_a_row_has_its_own_system_prompt_files_and_limits(tmp_path):
         """
         return (here.root / name).read_text()
 
-    from stemma.tools.workspace import Workspace  # noqa: F401  named in the annotation above
+    from stemma.tools.workspace import Workspace
 
     look.__annotations__["here"] = Workspace
 
@@ -282,14 +282,10 @@ def test_a_used_up_budget_stops_starting_and_the_rest_is_left_for_later(tmp_path
             return type(reply)(message=reply.message, call=call)
 
     rows = [f"prompt {i}" for i in range(20)]
-    batch, results = run(
-        rows, tmp_path, agent=Agent(model=Counting(costly)), budget=Budget(tokens=500), concurrency=1
-    )
+    batch, results = run(rows, tmp_path, agent=Agent(model=Counting(costly)), budget=Budget(tokens=500), concurrency=1)
     assert len(results) == 5
     assert "500 tokens" in batch.progress.stopping
-    batch, results = run(
-        rows, tmp_path, agent=Agent(model=Counting(costly)), budget=Budget(cost=0.10), concurrency=1
-    )
+    batch, results = run(rows, tmp_path, agent=Agent(model=Counting(costly)), budget=Budget(cost=0.10), concurrency=1)
     assert len(results) == 5, "what was spent before counts"
 
 
@@ -311,14 +307,15 @@ async def _some(batch, number):
 
 
 def test_stopping_lets_running_conversations_end_and_starts_no_more(tmp_path):
-    batch = run_batch([f"p{'x' * i}" for i in range(30)], agent=adding_agent(), name="r", folder=tmp_path, concurrency=2)
+    rows = [f"p{'x' * i}" for i in range(30)]
+    batch = run_batch(rows, agent=adding_agent(), name="r", folder=tmp_path, concurrency=2)
     seen = []
     for result in batch:
         seen.append(result)
         batch.stop()
     assert 1 <= len(seen) < 30
     assert all(record.ended for record in records_of(tmp_path, "r").values())
-    _, rest = run([f"p{'x' * i}" for i in range(30)], tmp_path)
+    _, rest = run(rows, tmp_path)
     assert len(seen) + len(rest) == 30
 
 
@@ -371,6 +368,6 @@ def test_tools_are_judged_by_their_own_outcome(tmp_path):
             return {"content": "ok", "reasoning": "r"}
         return calls(["add", "fails"][len(done)], [{"a": 1, "b": 2}, {"a": 1}][len(done)], f"c{len(done)}")
 
-    batch, results = run(["one"], tmp_path, agent=Agent(model=ScriptedModel(uses), tools=[add, fails]))
+    _, results = run(["one"], tmp_path, agent=Agent(model=ScriptedModel(uses), tools=[add, fails]))
     uses_made = results[0].record.tools
     assert (uses_made["add"].success, uses_made["fails"].failure) == (1, 1)

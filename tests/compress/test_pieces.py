@@ -66,6 +66,11 @@ def test_a_piece_is_encoded_once_and_memory_is_bounded(monkeypatch):
     assert counter.count(["a b c", "a b"]) == [3, 2]
     assert counter.count(["a b c"]) == [3]
     assert asked[1] == []
-    counter.count([" ".join(f"w{i}" for i in range(20))])
+    many = [" ".join(f"w{n}-{i}" for i in range(20)) for n in range(3)]
+    counter.count(many[:1])
     assert counter.count(["a b"]) == [2]
-    assert sorted(asked[-1]) == [" b", "a"], "what was known is forgotten, not kept without end"
+    assert asked[-1] == [], "what is met again stays known"
+    counter.count(many[1:2])
+    counter.count(many[2:])
+    assert counter.count(["a b"]) == [2]
+    assert sorted(asked[-1]) == [" b", "a"], "what is not met for long is forgotten"

@@ -44,6 +44,14 @@ def test_a_call_says_how_its_reply_was_sampled():
     }
 
 
+def test_where_it_stopped_and_which_weights_sampled_it_is_kept_where_an_engine_says_so():
+    payload = completion("Hello.")
+    payload["choices"][0] |= {"stop_reason": 151645, "meta_info": {"weight_version": "step-7"}}
+    assert read_one(payload).call.extra == {"request_id": "cmpl-1", "stop_token": 151645, "policy_version": "step-7"}
+    payload["choices"][0] |= {"stop_reason": None, "matched_stop": "###", "meta_info": {"weight_version": None}}
+    assert read_one(payload).call.extra == {"request_id": "cmpl-1", "stop_token": "###"}
+
+
 def test_reasoning_has_one_place_and_the_text_as_it_came_is_kept():
     tagged = read_one(completion("<think>Is it 7?</think>\n\nSeven"))
     assert tagged.message == {"role": "assistant", "content": "Seven", "reasoning": "Is it 7?"}

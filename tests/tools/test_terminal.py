@@ -55,6 +55,21 @@ def test_output_cannot_forge_the_end_of_a_command():
     assert after.text == "after"
 
 
+def test_what_was_written_before_an_end_is_told_whichever_end_it_was():
+    slow, left, plain = session(
+        "seq 5000; sleep 50", "seq 5000; exit 3", "seq 5000 & wait; exec >/dev/null", timeout=1.0
+    )
+    for result in (slow, left, plain):
+        assert result.cut > 20_000
+        assert "\n5000" in result.text
+
+
+def test_long_commands_and_any_text_go_in():
+    long, odd, after = session(f"A={'x' * 300_000}; echo ${{#A}}", "echo 'it''s \ud800 \n$x'", "echo ${#A}")
+    assert long.text == after.text == "300000"
+    assert odd.text.startswith("its ")
+
+
 def test_a_command_that_takes_too_long_is_ended_with_all_it_started_and_the_shell_starts_anew():
     begun = time.monotonic()
     slow, after = session("A=1; sleep 1000 & sleep 1000", "echo again $A", timeout=1.0)

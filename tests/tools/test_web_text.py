@@ -71,5 +71,5 @@ def test_plain_text_comes_out_as_it_went_in(text):
 @pytest.mark.parametrize("piece", MARKUP)
 def test_a_page_of_one_piece_repeated_is_read_in_linear_time(piece):
     begun = time.process_time()
-    readable(piece * (400_000 // len(piece)) + ">")
-    assert time.process_time() - begun < 4
+    readable(piece * (100_000 // len(piece)) + ">")
+    assert time.process_time() - begun < 3

@@ -1,23 +1,45 @@
-"""What small models are told so that they use tools sensibly: a short system prompt, and worked examples.
+"""What a very small model is told so that it uses tools sensibly: a short system prompt with worked examples.
 
-A model of 135M parameters does as the conversation before it did. So it is shown a few finished questions as `prefill`:
-it sees them, each call notes them, and no line or export has them. Offer such a model one tool or two, and examples of
-just those: it takes the tool it has seen last.
+A model of 135M parameters does as the text before it did. So its system prompt shows it a few finished questions, in
+the form in which it sees its own. They are ordinary text of the line: recorded, part of every prompt, nothing hidden.
+Offer such a model one tool, or two, and examples of just those: it takes the tool it has seen last.
 
-    >>> [message["role"] for message in as_messages(EXAMPLES[:1])]
-    ['user', 'assistant', 'tool', 'assistant']
+    >>> hi = Example(ask="Hi?", thought="I greet.", tool="greet", arguments={}, result="Hi", answer="Hi!")
+    >>> print(small_system([hi]))
+    You are a careful assistant. Think in one line. Use a tool, then answer in one short sentence.
+    <BLANKLINE>
+    user
+    Hi?
+    assistant
+    <think>
+    I greet.
+    </think>
+    <tool_call>
+    {"name": "greet", "arguments": {}}
+    </tool_call>
+    tool
+    <tool_response>
+    {"tool_call_id": "call_0", "name": "greet", "content": "Hi"}
+    </tool_response>
+    assistant
+    <think>
+    Hi!
+    </think>
+    Hi!
 
 The examples think what they then answer, because repeating is what a model of that size does best.
 `tests/models/test_local.py` runs a conversation with them.
 """
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-SMALL_SYSTEM = "You are a careful assistant. Think in one line. Use a tool, then answer in one short sentence."
+from stemma.formats.hermes import to_trajectory
+
+_INSTRUCTION = "You are a careful assistant. Think in one line. Use a tool, then answer in one short sentence."
+_SPEAKERS = {"human": "user", "gpt": "assistant", "tool": "tool"}
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,14 +55,6 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
 
 EXAMPLES = (
     Example(
-        ask="What does plan.txt say?",
-        thought="I read plan.txt.",
-        tool="read_file",
-        arguments={"path": "plan.txt"},
-        result="1\tBuy bread\n2\tCall Tom",
-        answer="The file says: Buy bread, Call Tom.",
-    ),
-    Example(
         ask="Where is the party? Look in party.txt.",
         thought="I read party.txt.",
         tool="read_file",
@@ -49,12 +63,28 @@ EXAMPLES = (
         answer="The file says: The party is in Berlin.",
     ),
     Example(
+        ask="What does plan.txt say?",
+        thought="I read plan.txt.",
+        tool="read_file",
+        arguments={"path": "plan.txt"},
+        result="1\tBuy bread\n2\tCall Tom",
+        answer="The file says: Buy bread, Call Tom.",
+    ),
+    Example(
         ask="Write 'see you soon' to bye.txt.",
         thought="I write 'see you soon' to bye.txt.",
         tool="write_file",
         arguments={"path": "bye.txt", "content": "see you soon"},
         result="wrote 12 bytes to bye.txt",
-        answer="I wrote 'see you soon' to bye.txt.",
+        answer="The file is written: wrote 12 bytes to bye.txt.",
+    ),
+    Example(
+        ask="Write 'blue' to color.txt.",
+        thought="I write 'blue' to color.txt.",
+        tool="write_file",
+        arguments={"path": "color.txt", "content": "blue"},
+        result="wrote 4 bytes to color.txt",
+        answer="The file is written: wrote 4 bytes to color.txt.",
     ),
     Example(
         ask="Run main.py with python3.",
@@ -63,14 +93,6 @@ EXAMPLES = (
         arguments={"command": "python3 main.py"},
         result="done",
         answer="The output is: done.",
-    ),
-    Example(
-        ask="How many words are in plan.txt?",
-        thought="I run: wc -w plan.txt",
-        tool="terminal",
-        arguments={"command": "wc -w plan.txt"},
-        result="4 plan.txt",
-        answer="The output is: 4 plan.txt.",
     ),
     Example(
         ask="How many lines are in list.txt?",
@@ -84,22 +106,25 @@ EXAMPLES = (
 """Examples for the tools that come with stemma."""
 
 
-def examples_for(tool: str) -> list[dict[str, Any]]:
-    """The messages of the examples that use `tool`."""
-    return as_messages(example for example in EXAMPLES if example.tool == tool)
+def examples_for(tool: str) -> list[Example]:
+    """The examples that use `tool`."""
+    return [example for example in EXAMPLES if example.tool == tool]
 
 
-def as_messages(examples: Iterable[Example]) -> list[dict[str, Any]]:
-    """The examples as a conversation."""
-    return [message for number, example in enumerate(examples) for message in _messages(example, f"example_{number}")]
+def small_system(examples: Iterable[Example]) -> str:
+    """The system prompt with these examples worked out."""
+    return "\n\n".join([_INSTRUCTION, *map(_written, examples)])
 
 
-def _messages(example: Example, call_id: str) -> list[dict[str, Any]]:
-    function = {"name": example.tool, "arguments": json.dumps(example.arguments)}
-    call = {"id": call_id, "type": "function", "function": function}
-    return [
+def _written(example: Example) -> str:
+    call = {
+        "id": "call_0",
+        "function": {"name": example.tool, "arguments": msgspec.json.encode(example.arguments).decode()},
+    }
+    messages = [
         {"role": "user", "content": example.ask},
         {"role": "assistant", "content": None, "reasoning": example.thought, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": call_id, "name": example.tool, "content": example.result},
+        {"role": "tool", "tool_call_id": "call_0", "content": example.result},
         {"role": "assistant", "content": example.answer, "reasoning": example.answer},
     ]
+    return "\n".join(f"{_SPEAKERS[turn['from']]}\n{turn['value']}" for turn in to_trajectory(messages)[1:])

@@ -2,7 +2,6 @@
 
     >>> from tempfile import TemporaryDirectory
     >>> from stemma.agent.agent import Agent
-from stemma.agent.context import with_guidance
     >>> from stemma.models.scripted import ScriptedModel
     >>> agent = Agent(model=ScriptedModel(lambda request: {"content": "Four.", "reasoning": "2 + 2"}))
     >>> with TemporaryDirectory() as folder:
@@ -42,7 +41,7 @@ from stemma.core.names import check_name
 from stemma.formats.entries import Columns, columns_of
 from stemma.store import Store, open_store
 from stemma.tools.tool import Tool
-from stemma.tools.toolsets import choose_tools
+from stemma.tools.toolsets import TOOL_TO_TOOLSET_MAP, choose_tools
 
 RUNS = "runs"
 
@@ -111,8 +110,10 @@ def run_batch(
 def offer_of(agent: Agent) -> Offer:
     """Shipped tools by their names, and the agent's own."""
 
+    own = [tool for name, tool in agent.setup.tools.items() if name not in TOOL_TO_TOOLSET_MAP]
+
     def offer(names: Sequence[str]) -> list[Tool]:
-        return choose_tools(names, extra=agent.setup.tools.values()).tools
+        return choose_tools(names, extra=own).tools
 
     return offer
 
@@ -202,7 +203,7 @@ class Batch:
     def plan(self, store: Store | None = None) -> Plan:
         """What is to do, in one pass over the prompts; `BadPrompt` names the first that cannot be asked."""
         if store is None and (self.folder / "stemma.db").exists():
-            with open_store(self.folder / "stemma.db", create=False) as held:
+            with open_store(self.folder / "stemma.db") as held:  # a kill may have left it half made
                 return self.plan(held)
         statuses = _statuses(store, self.order.name) if store is not None else {}
         counts: Counter[str] = Counter()
@@ -227,7 +228,7 @@ class Batch:
         """What differs from the configuration that the run was begun with; nothing if it is new."""
         if not (self.folder / "stemma.db").exists():
             return {}
-        with open_store(self.folder / "stemma.db", create=False) as store:
+        with open_store(self.folder / "stemma.db") as store:
             known = _run_metadata(store, self.order.name)
         return changes(known["recipe"], self.recipe) if known else {}
 

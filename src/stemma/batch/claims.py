@@ -6,6 +6,8 @@ ends, however it ends. `tests/batch/test_claims.py` proves it with real processe
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -40,3 +42,14 @@ class Claims:
 
 def _byte(name: str) -> int:
     return int.from_bytes(sha256(name.encode()).digest()[:7], "big")
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Have a folder's files to oneself: another process that wants the same waits."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from stemma.batch.claims import alone
 from stemma.batch.outputs import Parts, Shape, failure_line, join_parts, records
 from stemma.batch.record import Record, read_record
 from stemma.batch.statistics import Tally
@@ -30,7 +31,8 @@ class RunFiles:
         self._missing: Counter[int] = Counter()
         """How many tasks of each part are still to end."""
         self._members: dict[int, list[Record]] = {}
-        self._written: set[int] = set()
+        self._written: dict[int, int] = {}
+        """With how many tasks each part was written here."""
 
     def expect(self, prompt_index: int, *, kept: bool) -> None:
         """Learn of a task before the first starts. A part that has some from earlier is written at the end."""
@@ -43,8 +45,10 @@ class RunFiles:
         self._members.setdefault(part, []).append(record)
         self._missing[part] -= 1
         if not self._missing[part]:
-            self._parts.write(part, self._members.pop(part))
-            self._written.add(part)
+            members = self._members.pop(part)
+            with alone(self.folder):
+                self._parts.write(part, members)
+            self._written[part] = len(members)
 
     def numbers(self) -> dict[str, Any]:
         """The statistics of the run as it is in the store."""
@@ -55,6 +59,10 @@ class RunFiles:
 
     def finish(self) -> dict[str, Any]:
         """Bring every file up to date with the store; the statistics."""
+        with alone(self.folder):  # who comes last has seen what all others saved
+            return self._finish()
+
+    def _finish(self) -> dict[str, Any]:
         tally = Tally(self._shape.known_tools, self._shape.policies)
         parts = []
         with Whole(self.folder / "failures.jsonl") as failures:
@@ -65,7 +73,7 @@ class RunFiles:
                     tally.add(record)
                     if record.status == "failed":
                         failures.write(failure_line(record, self._first_question(record)))
-                if part not in self._written:
+                if self._written.get(part) != len(members):  # rows that moved stand in the part of their first place
                     self._parts.write(part, members)
         join_parts(self.folder, parts)
         numbers = tally.numbers(self._about)

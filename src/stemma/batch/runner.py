@@ -74,7 +74,8 @@ class Runner:
     def __init__(self, order: Order, store: Store, files: RunFiles, progress: Progress) -> None:
         self.order, self._store, self._files, self.progress = order, store, files, progress
         many = order.concurrency
-        self._gate = Gate(Pace(many or START, many or CEILING, starting=many is None), order.clock)
+        pace = Pace(START, CEILING) if many is None else Pace(many, many, starting=False, why="as asked")
+        self._gate = Gate(pace, order.clock)
         self._agent_model = PacedModel(order.outfitter.agent.setup.model, self._gate)
         self._places = places_of(order.folder)
         self._running: set[asyncio.Task[None]] = set()
@@ -108,7 +109,8 @@ class Runner:
             if self._problem is not None:
                 raise self._problem
         finally:
-            self.cancel()
+            if not dispatching.done():
+                self.cancel()
             await asyncio.gather(dispatching, *self._running, return_exceptions=True)
             claims.close()
             await asyncio.to_thread(self._clearing.shutdown)

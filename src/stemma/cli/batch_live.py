@@ -38,7 +38,9 @@ class LiveDisplay:
 
 def drawn(progress: Progress, width: int) -> Group:
     """The run as it is now."""
-    bar = ProgressBar(total=max(progress.to_do, 1), completed=progress.done, width=min(width, 60))
+    bar = Table.grid(padding=(0, 1))
+    share = progress.done / max(progress.to_do, 1)
+    bar.add_row(ProgressBar(completed=100 * share, width=min(width - 8, 60)), f"{share:.0%}")
     parts: list[RenderableType] = [bar, _numbers(progress), *_errors(progress), _running(progress, width)]
     if progress.stopping:
         parts.append(Text(visible(f"stopping: {progress.stopping}"), style="yellow"))

@@ -139,21 +139,22 @@ def show_end(batch: Batch) -> None:
     console.print(table_of(batch.statistics))
     if batch.progress.stopping:
         say(f"stopped: {batch.progress.stopping}")
-    for line in next_commands(batch):
-        say(f"  {line}")
+    commands = next_commands(batch)
+    width = max(map(len, commands))
+    for command, use in commands.items():
+        say(f"  {command:{width}}   {use}")
 
 
-def next_commands(batch: Batch) -> list[str]:
-    """What a user would want to do now."""
+def next_commands(batch: Batch) -> dict[str, str]:
+    """What a user would want to do now, and what for."""
     run, store = batch.order.name, batch.folder / "stemma.db"
-    commands = [
-        f"stemma stats {batch.folder}              numbers and plots",
-        f"stemma log --store {store}        what was said",
-        f"stemma export {store} --for trl -o {run}-trl        rows for a trainer",
-    ]
-    if batch.statistics["tasks"]["failed"] or batch.progress.to_do > batch.progress.done:
-        commands.insert(0, "the same command again            goes on with what is left")
-    return commands
+    unfinished = batch.statistics["tasks"]["failed"] or batch.progress.to_do > batch.progress.done
+    first = {"the same command again": "goes on with what is left"} if unfinished else {}
+    return first | {
+        f"stemma stats {batch.folder}": "numbers; --html for a page with plots",
+        f"stemma log --store {store}": "what was said",
+        f"stemma export {store} --for trl -o {run}-trl": "rows for a trainer",
+    }
 
 
 def show_distributions(file: Path | None) -> None:

@@ -31,8 +31,8 @@ _HOLE = "\ue000{}\ue001"
 """Stands for a turn's text in the template; private characters that no template has."""
 _API_ROLES = {"human": "user", "gpt": "assistant"}
 _USUAL = (("system", "human", "gpt"), ("human", "gpt"), ("human", "gpt", "tool", "gpt"))
-_BATCH_CHARS = 1 << 18
-"""Characters encoded at once: enough for all cores, and the tokens of no more are in memory."""
+_BATCH_CHARS, _BATCH_TEXTS = 1 << 17, 1 << 11
+"""How much is encoded at once: enough for all cores, and the tokens of no more are in memory."""
 
 Render = Callable[[list[dict[str, str]]], str]
 
@@ -118,18 +118,18 @@ class FileCounter(Framed):
 
     def _encode(self, texts: Sequence[str]) -> list[int]:
         found: list[int] = []
-        for batch in batches(texts, _BATCH_CHARS):
+        for batch in batches(texts):
             # len() of an encoding, not of its ids: they would be copied into a Python list first.
             found += map(len, self._tokenizer.encode_batch_fast(batch, add_special_tokens=False))
         return found
 
 
-def batches(texts: Sequence[str], chars: int) -> list[list[str]]:
-    """The texts in order, in lists of about `chars` characters; lone surrogates, which no tokenizer takes, replaced."""
+def batches(texts: Sequence[str]) -> list[list[str]]:
+    """The texts in order, in lists of some size; lone surrogates, which no tokenizer takes, are replaced."""
     made: list[list[str]] = [[]]
     size = 0
     for text in texts:
-        if size >= chars:
+        if size >= _BATCH_CHARS or len(made[-1]) >= _BATCH_TEXTS:
             made.append([])
             size = 0
         made[-1].append(text if text.isascii() else text.encode("utf-8", "replace").decode())

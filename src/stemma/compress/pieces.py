@@ -22,35 +22,39 @@ _PIECE = re.compile(r"(?: ?\S+|\s+\S*)(?:(?:\s{2,}|[^\S ])\S*)*")
 _LOCAL = {"ByteLevel", "Split", "Digits"}
 """Ways to part words that look at nothing but the characters around."""
 _PROBES = "aZéßñ中ひ한אعк1٣²½.,;:!?()[]{}<>|/\\_-#$%&*+=~^@'\"`’…—€🙂\u0301\u200d"
-_MOST_PIECES = 100_000
-_MOST_CHARS = 4_000_000
+_MOST_PIECES = 20_000
+_MOST_CHARS = 1_000_000
 
 CountAll = Callable[[Sequence[str]], list[int]]
 
 
 class Pieces:
-    """Counts texts by their pieces."""
+    """Counts texts by their pieces, and remembers those met lately."""
 
     def __init__(self, count_all: CountAll) -> None:
         self._count_all = count_all
         self._known: dict[str, int] = {}
+        self._before: dict[str, int] = {}
+        """What was known when there was too much of it; a piece that is met again comes back."""
         self._chars = 0
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """The tokens of each text."""
         cut = [_PIECE.findall(text) for text in texts]
-        known = self._known  # other threads may begin a new one meanwhile
-        fresh = list(set[str]().union(*cut).difference(known))
-        known.update(zip(fresh, self._count_all(fresh), strict=True))
+        known, before = self._known, self._before  # other threads may put new ones in their place meanwhile
+        fresh = set[str]().union(*cut).difference(known)
+        again = {piece: before[piece] for piece in fresh if piece in before}
+        unknown = [piece for piece in fresh if piece not in again]
+        known.update(again)
+        known.update(zip(unknown, self._count_all(unknown), strict=True))
         found = [sum(map(known.__getitem__, pieces)) for pieces in cut]
         self._forget(sum(map(len, fresh)))
         return found
 
     def _forget(self, chars: int) -> None:
-        """Begin anew when too much is known: what is frequent is soon known again."""
         self._chars += chars
         if len(self._known) > _MOST_PIECES or self._chars > _MOST_CHARS:
-            self._known, self._chars = {}, 0
+            self._known, self._before, self._chars = {}, self._known, 0
 
 
 def parts_at_spaces(tokenizer: Any) -> bool:

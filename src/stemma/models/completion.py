@@ -13,6 +13,8 @@ lists go, because endpoints refuse them when they come back. What the call keeps
     extra["tokens"]           why token ids or logprobs that came are not kept
     extra["usage"]            why a usage that came is not kept
     extra["logprobs"]         the logprobs as they came, where no ids go with them or `top_logprobs` > 1 was asked for
+    extra["stop_token"]       the token or text it stopped at, where the engine says so (vLLM, SGLang)
+    extra["policy_version"]   which weights sampled it, where the engine says so (SGLang)
     extra["attempts"]         how often it was asked, if more than once
     extra["shares"]           the request whose usage and cost its first sample carries
     extra["redacted"]         True: the endpoint echoed a secret of ours, which was replaced
@@ -213,6 +215,12 @@ class _Reading:
         name = said if isinstance(said, str) else ""
         return name or None if self.alone else f"{name}/{self.place}"
 
+    def _policy_version(self) -> Any:
+        meta = self.choice.get("meta_info")
+        return _first(
+            meta.get("weight_version") if isinstance(meta, dict) else None, self.payload.get("weight_version")
+        )
+
     def _circumstances(self) -> dict[str, Any]:
         asked, request_id = self.asked, self._request_id()
         known = {
@@ -220,9 +228,16 @@ class _Reading:
             "asked_model": asked.model if asked.model != self._model() else None,
             "attempts": asked.attempt if asked.attempt > 1 else None,
             "shares": request_id if self.place else None,
+            "stop_token": _first(self.choice.get("stop_reason"), self.choice.get("matched_stop")),
+            "policy_version": self._policy_version(),
             **{key: self.payload[key] for key in _KEPT if isinstance(self.payload.get(key), str)},
         }
         return {key: value for key, value in known.items() if value is not None}
+
+
+def _first(*said: Any) -> Any:
+    """The first that is a number or a text that says something."""
+    return next((one for one in said if type(one) is int or (isinstance(one, str) and one)), None)
 
 
 def _ids_in(messages: list[dict[str, Any]]) -> set[str]:

@@ -17,6 +17,7 @@ from stemma.core.ids import ROOT, Id, call_id, chain, digest
 from stemma.core.verify import Finding, Kind, check_message
 from stemma.errors import StoreDamaged
 from stemma.store.lines import EMPTY, UNREADABLE, newest_message, read_line, read_runs
+from stemma.store.prompts import PromptReader, Stored
 from stemma.store.saving import Home, seal_graph, seal_run
 
 T = TypeVar("T")
@@ -135,14 +136,20 @@ class _Checker:
 
     def calls(self) -> None:
         found = self.db.execute(
-            "SELECT c.id, c.hash, c.saw, c.made, c.event, c.body, t.body, c.prompt_ids, c.sampled_ids, c.logprobs"
-            " FROM call c LEFT JOIN toolset t ON t.id = c.toolset"
+            "SELECT c.id, c.hash, c.saw, c.made, c.event, c.body, t.body,"
+            " c.prompt_base, c.prompt_shared, c.prompt_ids, c.sampled_ids, c.logprobs"
+            " FROM call c LEFT JOIN toolset t ON t.id = c.toolset ORDER BY c.id"
         )
-        for row, *columns in found:
-            self.guarded(f"call {row}", self.call, *columns)
+        for row, name, saw, made, event, body, tools, *prompt, sampled, logprobs in found:
+            tokens = (Stored(*prompt), sampled, logprobs)
+            self.guarded(f"call {row}", self.call, row, (name, saw, made, event), body, tools, tokens)
 
-    def call(self, name: Id, saw: Id, made: Id, event: bytes, body: bytes, tools: bytes | None, *tokens: bytes) -> None:
-        parts = (body, tools or b"null", *map(told, tokens))
+    def call(
+        self, row: int, names: tuple[Id, Id, Id, bytes], body: bytes, tools: bytes | None, tokens: tuple[Any, ...]
+    ) -> None:
+        (name, saw, made, event), (prompt, sampled, logprobs) = names, tokens
+        whole = self.prompts.read(row, prompt, sampled)
+        parts = (body, tools or b"null", *map(told, (whole, sampled, logprobs)))
         if call_id(saw, made, parts, event) != name:
             self.find("altered", f"call {name.hex()}", "its record does not have the hash it is kept under")
 

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from stemma.core.call import TOKEN_FIELDS, Call
+from stemma.core.call import Call
 from stemma.core.canonical import decode
 from stemma.core.editing import Recorded
 from stemma.core.fingerprint import START, call_fact, kept_fact, link_fact, roll
@@ -13,6 +13,7 @@ from stemma.core.ids import Id
 from stemma.core.message import Message
 from stemma.errors import StoreDamaged
 from stemma.store.lines import EMPTY, StoredLine, newest_message, read_line, read_runs
+from stemma.store.prompts import PromptReader, Stored
 from stemma.store.saving import Address, Home, Mark
 
 _CHUNK = 500
@@ -26,6 +27,7 @@ class GraphReader:
         self.db, self.store = db, store
         self.messages: dict[int, Message] = {}
         self.newest = newest_message(db)
+        self.prompts = PromptReader(db)
         self.near: dict[int, list[int]] = {}
         """The line read last; the next one is most often a change of it."""
 
@@ -108,16 +110,19 @@ class GraphReader:
     def calls(self, graph: MessageGraph, row: int) -> tuple[dict[int, list[int]], Id]:
         """Recorded calls, into the graph; the numbers of those each version took; the hash of their facts."""
         found = self.db.execute(
-            "SELECT p.number, p.at, p.version, c.hash, c.event, c.body, t.body, c.prompt_ids, c.sampled_ids, c.logprobs"
+            "SELECT p.number, p.at, p.version, c.hash, c.event, c.body, t.body,"
+            " c.id, c.prompt_base, c.prompt_shared, c.prompt_ids, c.sampled_ids, c.logprobs"
             " FROM placed p JOIN call c ON c.id = p.call LEFT JOIN toolset t ON t.id = c.toolset"
             " WHERE p.graph = ? ORDER BY p.number",
             (row,),
         )
         taken: dict[int, list[int]] = {}
         facts = START
-        for number, at, version, name, event, body, tools, *tokens in found:
+        for number, at, version, name, event, body, tools, call_row, *prompt, sampled, logprobs in found.fetchall():
             offered = None if tools is None else decode(tools)
-            call = Call.from_bytes(body, tools=offered, **dict(zip(TOKEN_FIELDS, tokens, strict=True)))
+            prompt_ids = self.prompts.read(call_row, Stored(*prompt), sampled)
+            tokens = {"prompt_ids": prompt_ids, "sampled_ids": sampled, "logprobs": logprobs}
+            call = Call.from_bytes(body, tools=offered, **tokens)
             graph._recorded.append(Recorded(call, at, event))
             if version is None:
                 graph._live.append(number)

@@ -7,13 +7,13 @@ whatever the handle's mark does not know of yet: lines as changes of the last st
 
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from secrets import token_bytes
 from typing import Any
 
 import msgspec
 
-from stemma.core.call import TOKEN_FIELDS
+from stemma.core.call import Call
 from stemma.core.canonical import canonical
 from stemma.core.editing import Recorded
 from stemma.core.fingerprint import START, call_fact, children_first, combine, kept_fact, link_fact, roll
@@ -24,7 +24,12 @@ from stemma.core.message import Message
 from stemma.errors import NameTaken
 from stemma.store.lines import EMPTY, StoredLine, nodes_of, write_line, write_messages, write_runs
 from stemma.store.memory import name_taken, shape
+from stemma.store.prompts import Seen, Stored, shortened
 from stemma.store.writer import Transaction
+
+
+_LOOK_BACK = 8
+"""How many earlier calls are tried for a prompt to build on: parallel samples and rollbacks included, without a search."""
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -118,6 +123,7 @@ class GraphWriter:
         self.name = None if address[1] else address[0]
         self.mark = known_mark(transaction, store, snapshot.graph) or Mark(EMPTY, {})
         self.call_facts: dict[int, Id] = {}
+        self.call_rows: dict[int, int] = {}
 
     def write(self, run: str | None, metadata: Mapping[str, Any] | None) -> int:
         """Write what is new; the graph's row."""
@@ -185,29 +191,46 @@ class GraphWriter:
             return
         recorded = self.snapshot.recorded[n]
         at = recorded.at
-        name, row = self.write_call(recorded, nodes[at - 1] if at else ROOT, nodes[at])
+        name, row = self.write_call(home, n, nodes[at - 1] if at else ROOT, nodes[at])
+        self.call_rows[n] = row
         self.db.execute("INSERT INTO placed VALUES (?, ?, ?, ?, ?)", (home.row, n, row, at, version))
         self.call_facts[n] = call_fact(name, at)
 
-    def write_call(self, recorded: Recorded, saw: Id, made: Id) -> tuple[Id, int]:
+    def write_call(self, home: Home, n: int, saw: Id, made: Id) -> tuple[Id, int]:
         """A call's id and row; one that another graph has written already, as forks do, is the same call."""
+        recorded = self.snapshot.recorded[n]
         parts, new = recorded.call.parts(), recorded.event is None
         recorded.event = recorded.event or token_bytes(12)
         name = call_id(saw, made, parts, recorded.event)
         held = None if new else self.db.execute("SELECT id FROM call WHERE hash = ?", (name,)).fetchone()
-        return name, held[0] if held else self.insert_call(name, saw, made, recorded, parts)
+        if held is not None:
+            return name, held[0]
+        prompt = shortened(recorded.call.prompt_ids, self.earlier(home, n))
+        return name, self.insert_call((name, saw, made, recorded.event), recorded.call, parts, prompt)
 
-    def insert_call(self, name: Id, saw: Id, made: Id, recorded: Recorded, parts: tuple[bytes, ...]) -> int:
-        call, (body, tools, *_) = recorded.call, parts
-        toolset = None if call.tools is None else self.write_toolset(tools)
-        tokens = [getattr(call, field) for field in TOKEN_FIELDS]
+    def insert_call(self, names: tuple[bytes, ...], call: Call, parts: tuple[bytes, ...], prompt: Stored) -> int:
+        toolset = None if call.tools is None else self.write_toolset(parts[1])
         row = self.db.execute(
-            "INSERT INTO call (hash, saw, made, event, toolset, body, prompt_ids, sampled_ids, logprobs)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (name, saw, made, recorded.event, toolset, body, *tokens),
+            "INSERT INTO call (hash, saw, made, event, toolset, body,"
+            " prompt_base, prompt_shared, prompt_ids, sampled_ids, logprobs)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*names, toolset, parts[0], *prompt, call.sampled_ids, call.logprobs),
         ).lastrowid
         assert row is not None
         return row
+
+    def earlier(self, home: Home, n: int) -> Iterator[tuple[int, Seen]]:
+        """The last few calls before `n` that are on disk and whose tokens are known."""
+        for number in range(n - 1, max(n - _LOOK_BACK, 0) - 1, -1):
+            call = self.snapshot.recorded[number].call
+            if call.prompt_ids and (number < home.calls or number in self.call_rows):
+                yield self.row_of_call(home, number), Seen(call.prompt_ids, call.sampled_ids or b"")
+
+    def row_of_call(self, home: Home, number: int) -> int:
+        if number not in self.call_rows:
+            placed = "SELECT call FROM placed WHERE graph = ? AND number = ?"
+            self.call_rows[number] = self.db.execute(placed, (home.row, number)).fetchone()[0]
+        return self.call_rows[number]
 
     def write_toolset(self, body: bytes) -> int:
         row: int | None = self.transaction.notes.get(body)

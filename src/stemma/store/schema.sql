@@ -27,13 +27,15 @@ CREATE TABLE toolset (          -- tools offered to a model, once for all calls 
 
 CREATE TABLE call (             -- one model call
     id          INTEGER PRIMARY KEY, -- inner number, in the order of arrival
-    hash        BLOB NOT NULL UNIQUE, -- the call's id: over saw, made and all columns below
+    hash        BLOB NOT NULL UNIQUE, -- the call's id: over saw, made, and all that the columns below say
     saw         BLOB NOT NULL,  -- id of the last node of its context; the root's id if that was empty
     made        BLOB NOT NULL,  -- id of the node of its reply
     event       BLOB NOT NULL,  -- random: tells it from a call equal in everything; copies of one call share it
     toolset     INTEGER REFERENCES toolset, -- the tools offered; NULL: none were named
     body        BLOB NOT NULL,  -- canonical JSON: model, sampling parameters, finish reason, usage, timing, cost, extra
-    prompt_ids  BLOB,           -- int32 little-endian: the prompt as the engine saw it
+    prompt_base INTEGER REFERENCES call, -- an earlier call that the prompt begins like; NULL: none
+    prompt_shared INTEGER NOT NULL, -- how many ids of what that call saw and sampled it begins with
+    prompt_ids  BLOB,           -- int32 little-endian: the prompt as the engine saw it, after those; NULL: not known
     sampled_ids BLOB,           -- int32 little-endian: what it sampled
     logprobs    BLOB            -- float32 little-endian: one for each sampled id
 );

@@ -1,7 +1,11 @@
-"""The file tools: read, write, patch and search, all within the conversation's own folder."""
+"""The file tools: read, write, patch and search, all within the conversation's own folder.
+
+`tests/tools/test_rooted.py` and `tests/tools/test_escapes.py` prove it.
+"""
 
 import difflib
 import re
+from contextlib import suppress
 
 from stemma.tools.rooted import read_bytes, walk, write_bytes
 from stemma.tools.tool import Tool, ToolError, as_tool
@@ -19,7 +23,7 @@ def read_file(path: str, here: Workspace, offset: int = 1, limit: int = _MOST_LI
     offset: the first line to show
     limit: how many lines to show at most
     """
-    lines = _text(here, path).splitlines()
+    lines = _decoded(read_bytes(here.root, path)).splitlines()
     first = max(offset, 1)
     shown = lines[first - 1 : first - 1 + max(limit, 1)]
     numbered = [f"{n}\t{line[:_LONGEST_LINE]}" for n, line in enumerate(shown, first)]
@@ -35,7 +39,7 @@ def write_file(path: str, content: str, here: Workspace) -> str:
     path: the file, relative to the workspace
     content: the whole new content
     """
-    body = content.encode("utf-8", "surrogatepass")
+    body = _encoded(content)
     write_bytes(here.root, path, body)
     return f"wrote {len(body)} bytes to {path}"
 
@@ -48,13 +52,14 @@ def patch(path: str, old: str, new: str, here: Workspace, replace_all: bool = Fa
     new: the text to put in its place
     replace_all: replace every occurrence
     """
-    text = _text(here, path)
-    found = text.count(old) if old else 0
+    # In bytes: what is not text stays as it was.
+    content, sought, put = read_bytes(here.root, path), _encoded(old), _encoded(new)
+    found = content.count(sought) if sought else 0
     if not found:
-        raise ToolError(f"the old text does not stand in {path}{_nearest(text, old)}")
+        raise ToolError(f"the old text does not stand in {path}{_nearest(_decoded(content), old)}")
     if found > 1 and not replace_all:
         raise ToolError(f"the old text stands {found} times in {path}; give more of it, or set replace_all")
-    write_bytes(here.root, path, text.replace(old, new).encode("utf-8", "surrogatepass"))
+    write_bytes(here.root, path, content.replace(sought, put))
     return f"replaced {found} occurrence{'s' if found > 1 else ''} in {path}"
 
 
@@ -73,7 +78,8 @@ def search_files(pattern: str, here: Workspace, path: str = ".", glob: str = "*"
     for file in walk(here.root, path):
         if not _fits(file, glob):
             continue
-        matches += _matches(read_bytes(here.root, file), wanted, file)
+        with suppress(ToolError):  # too large, not ours to read, or gone since it was listed
+            matches += _matches(read_bytes(here.root, file), wanted, file)
         if len(matches) > _MOST_MATCHES:
             return "\n".join([*matches[:_MOST_MATCHES], "… more matches; search for something narrower"])
     return "\n".join(matches) or "no matches"
@@ -88,12 +94,16 @@ def _fits(file: str, glob: str) -> bool:
 def _matches(content: bytes, wanted: re.Pattern[str], file: str) -> list[str]:
     if b"\0" in content[:8192]:
         return []
-    lines = content.decode("utf-8", "replace").splitlines()
+    lines = _decoded(content).splitlines()
     return [f"{file}:{n}:{line[:_LONGEST_LINE]}" for n, line in enumerate(lines, 1) if wanted.search(line)]
 
 
-def _text(here: Workspace, path: str) -> str:
-    return read_bytes(here.root, path).decode("utf-8", "replace")
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
 
 
 def _nearest(text: str, old: str) -> str:

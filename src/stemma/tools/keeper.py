@@ -89,7 +89,7 @@ class Keeper:
     def tell(self, line: str) -> None:
         """Have it do something; what a model wrote must be quoted."""
         with suppress(ConnectionError):
-            self._input.write(line.encode("utf-8", "surrogateescape") + b"\n")
+            self._input.write(line.encode("utf-8", "surrogatepass") + b"\n")
 
     async def ask(self, line: str, what: str = "$?") -> str | None:
         """Have it do something, and wait until it tells what came of it."""

@@ -2,9 +2,11 @@
 
 Each part of a path is opened by itself, in the folder opened before, and never through a symbolic link; what is opened
 at last must be a regular file. A file is written beside its place and moved there, so a reader sees the old one or the
-new one. `tests/tools/test_rooted.py` tries a corpus of escapes, and swaps links while files are written.
+new one. `tests/tools/test_rooted.py` and `tests/tools/test_escapes.py`
+try a corpus of escapes, and swap links while files are read and written.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from stemma.tools.tool import ToolError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_BYTES = 64 << 20
+"""The largest file that is read; never a part of one, which somebody might write back."""
 
 
 class PathEscapes(ToolError):
@@ -27,6 +30,10 @@ def parts_of(path: str, root: Path) -> list[str]:
     """The names on the way from the root to a file, or `PathEscapes`; absolute paths as commands see them will do."""
     if "\0" in path:
         raise PathEscapes("a path cannot hold a NUL character")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise PathEscapes(f"{path!r} cannot be the name of a file") from None
     pure = PurePosixPath(path)
     if pure.is_absolute():
         top = next((top for top in (INSIDE, root) if pure.is_relative_to(top)), None)
@@ -75,10 +82,10 @@ def _open(name: str, flags: int, folder: int, mode: int = 0o644) -> int:
         return os.open(name, flags, mode, dir_fd=folder)
     except FileNotFoundError:
         raise ToolError(f"there is no {name!r} there") from None
-    except OSError as problem:  # ELOOP and ENOTDIR: a link, or a file where a folder should be
-        raise PathEscapes(
-            f"{name!r} is a link, or not a folder; paths do not go through it ({problem.strerror})"
-        ) from None
+    except OSError as problem:
+        if problem.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise PathEscapes(f"{name!r} is a link, or not a folder; paths do not go through it") from None
+        raise ToolError(f"{name!r} cannot be opened: {problem.strerror}") from None
 
 
 def read_bytes(root: Path, path: str) -> bytes:
@@ -88,7 +95,10 @@ def read_bytes(root: Path, path: str) -> bytes:
         file = _open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, folder)
         with os.fdopen(file, "rb") as source:
             _check_regular(os.fstat(file), path)
-            return source.read(MAX_BYTES)
+            content = source.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ToolError(f"{path!r} is larger than {MAX_BYTES >> 20} MB; look at parts of it with a command")
+    return content
 
 
 def write_bytes(root: Path, path: str, content: bytes) -> None:
@@ -117,6 +127,12 @@ def _check_regular(found: os.stat_result, path: str) -> None:
         raise PathEscapes(f"{path!r} is not a plain file")
 
 
+def _is_regular(name: str, folder: int) -> bool:
+    with suppress(FileNotFoundError):  # gone since it was listed
+        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    return False
+
+
 def walk(root: Path, path: str) -> Iterator[str]:
     """The paths of all plain files below a folder, links not followed, in order of name."""
     prefix = PurePosixPath(*parts_of(path, root))
@@ -124,5 +140,5 @@ def walk(root: Path, path: str) -> Iterator[str]:
         for here, folders, files, inner in os.fwalk(dir_fd=folder, follow_symlinks=False):
             folders.sort()
             for name in sorted(files):
-                if stat.S_ISREG(os.stat(name, dir_fd=inner, follow_symlinks=False).st_mode):
+                if _is_regular(name, inner):
                     yield str(prefix / PurePosixPath(here).relative_to(".") / name)

@@ -8,8 +8,8 @@ a command (`tools/keeper.py`). `tests/tools/test_terminal.py` and `tests/tools/t
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from shlex import quote
 
 import msgspec
@@ -19,8 +19,8 @@ from stemma.tools.kept import Kept
 from stemma.tools.outlet import Outlet
 from stemma.tools.sandbox import ResourceLimits, Sandbox
 
-_GRACE = 0.05
-"""How long output is still read after a command has ended: what it wrote last may be on its way."""
+_GRACE = 0.5
+"""How long to wait for the last of an output after a command or process has ended: it may be on its way."""
 _TO_STOP = 2.0
 """How long a process that was asked to end may take to do so."""
 
@@ -60,22 +60,22 @@ class Shell:
     async def run(self, command: str, seconds: float | None = None) -> Ran:
         """Run a command and wait for its end; one at a time."""
         async with self._turn:
-            kept = Kept(self._limits.output_chars)
-            reading = asyncio.ensure_future(self._read_into(kept))
+            kept, mark = Kept(self._limits.output_chars), token_hex(8)
+            reading = asyncio.ensure_future(self._read_into(kept, mark.encode()))
             too_long, code = False, None
+            # eval: a syntax error ends the command, not the shell; no input, so that nothing waits for it.
+            work = f"eval {quote(command)} 8>&- 9>&- </dev/null"
             try:
                 async with asyncio.timeout(min(seconds or self._limits.seconds, self._limits.seconds)):
-                    # eval: a syntax error ends the command, not the shell; no input, so that nothing waits for it.
-                    code = await self._do(lambda name: f"eval {quote(command)} 9>&- </dev/null; {says(name)}")
-                await asyncio.sleep(_GRACE if not reading.done() else 0)
+                    code = await self._do(lambda name: f"{work}; {says(name)}; printf {mark} >&8")
             except TimeoutError:
                 too_long = True
             finally:
                 if code is None:
-                    self._end_shell()
+                    self._end_shell(f"printf {mark} >&8")
+                await asyncio.wait([reading], timeout=_GRACE)
                 reading.cancel()
-                with suppress(asyncio.CancelledError):
-                    await reading
+                await asyncio.wait([reading])
             output, cut = kept.text()
             return Ran(output, code, cut, too_long)
 
@@ -113,17 +113,26 @@ class Shell:
 
     def _start_shell(self) -> None:
         name, self._gone = self._keeper.expect()
-        shell = f"coproc SHELL_PIPES {{ bash --noprofile --norc 8>&-; {says(name)}; }} >&8 2>&1"
+        shell = f"coproc SHELL_PIPES {{ bash --noprofile --norc; {says(name)}; }} >&8 2>&1"
         self._keeper.tell(f"set -m; {shell}; SHELL_GROUP=$!; set +m")
 
-    def _end_shell(self) -> None:
+    def _end_shell(self, then: str = ":") -> None:
         """End the shell and its group; waiting for it lets the keeper forget it before it starts another."""
-        self._keeper.tell('kill -KILL -- "-$SHELL_GROUP"; wait "$SHELL_GROUP"')
+        self._keeper.tell(f'kill -KILL -- "-$SHELL_GROUP"; wait "$SHELL_GROUP"; {then}')
         self._gone = None
 
-    async def _read_into(self, kept: Kept) -> None:
-        while block := await self._keeper.output.read(1 << 16):
-            kept.add(block)
+    async def _read_into(self, kept: Kept, mark: bytes) -> None:
+        """Take in output up to the mark, which comes behind all that a command wrote while it ran."""
+        held = b""
+        try:
+            while block := await self._keeper.output.read(1 << 16):
+                before, found, _ = (held + block).partition(mark)
+                held = b"" if found else before[1 - len(mark) :]  # the mark may be on its way in two pieces
+                kept.add(before[: len(before) - len(held)])
+                if found:
+                    return
+        finally:
+            kept.add(held)
 
     async def close(self) -> None:
         """End it and all it has started."""
