@@ -9,7 +9,7 @@ SYSTEM_PACKAGES := strace:strace bwrap:bubblewrap ps:procps
 
 .PHONY: demo test test-slow test-trainers lint format bench clean
 
-demo: $(VENV)/.run
+demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.test system-packages lint
@@ -55,6 +55,10 @@ $(VENV)/bin/python:
 $(VENV)/.run: $(VENV)/bin/python pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local]'
+	@touch $@ $(VENV)/.run
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'

@@ -7,12 +7,13 @@
     python benchmarks/compress.py --json           for programs
 
 --incumbent is the Python of an environment with `pip install hermes-agent transformers`. Both sides compress the same
-trajectories with the same tokenizer, which is trained here on the same text, and the same scripted summary, each in a
+trajectories with the same tokenizer, which is trained here on the same text, and the same scripted endpoint, each in a
 process of its own and one after the other. Exit code 1: a bound was missed.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -20,9 +21,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from aiohttp import web
 
 from measure import Figure, Measurement, Values, in_child, report, timed
 from stemma.formats.jsonl import to_line
@@ -30,6 +34,7 @@ from stemma.formats.jsonl import to_line
 FOLDER, INCUMBENT = "STEMMA_BENCH_FOLDER", "STEMMA_BENCH_INCUMBENT"
 """What the processes that measure are told by their environment."""
 TARGET = 15_250
+SUMMARY = "[CONTEXT SUMMARY]: " + "The assistant read files, ran tests and found that one of them fails. " * 20
 _VOCABULARY = 16_000
 _SYLLABLES = [*re.findall("..", "bacedifogukaleminopuraretivoxyte"), "file", "path", "err", "run", "get", "set", "def"]
 
@@ -109,7 +114,8 @@ def race(scale: int) -> Values:
     folder, rows = Path(os.environ[FOLDER]) / "race", 200 // scale
     write_rows(folder, rows, steps=30, length=4000)
     sides = {"ours": sys.executable, "incumbent": os.environ[INCUMBENT]}
-    found = {side: _side(python, side, folder) for side, python in sides.items()}
+    with scripted_endpoint() as base_url:
+        found = {side: _side(python, side, folder, TARGET, base_url) for side, python in sides.items()}
     rates = {side: rows / values["seconds"] for side, values in found.items()}
     peaks = {side: values["peak"] for side, values in found.items()}
     return {
@@ -127,7 +133,7 @@ def memory(scale: int) -> Values:
     for name, rows in {"few": 1_000, "many": 100_000 // scale}.items():
         folder = Path(os.environ[FOLDER]) / name
         write_rows(folder, rows, steps=8, length=200)
-        peaks[name] = _side(sys.executable, "ours", folder, target=1500, extra=["--extractive"])["peak"]
+        peaks[name] = _side(sys.executable, "ours", folder, 1500)["peak"]
         (folder / "rows.jsonl").unlink()
     return {**peaks, "growth": peaks["many"] / peaks["few"]}
 
@@ -163,12 +169,47 @@ def counting(scale: int) -> Values:
     return {**rates, "ratio": spent["ours"] / spent["bare"], "different": tokens["ours"] - tokens["bare"]}
 
 
-def _side(python: str, side: str, folder: Path, target: int = TARGET, extra: Iterator[str] | list[str] = ()) -> Values:
+def _side(python: str, side: str, folder: Path, target: int, base_url: str = "") -> Values:
     script = str(Path(__file__).with_name("compressing.py"))
-    arguments = [str(folder), f"{folder}_{side}", str(tokenizer_folder()), str(target), *extra]
-    done = subprocess.run([python, script, side, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    arguments = [str(folder), f"{folder}_{side}", str(tokenizer_folder()), str(target), base_url]
+    done = subprocess.run(
+        [python, script, side, *arguments],
+        env={**os.environ, "STEMMA_BENCH_KEY": "none"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     found: Values = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+@contextlib.contextmanager
+def scripted_endpoint() -> Iterator[str]:
+    """An endpoint on loopback that gives every question the same summary at once."""
+
+    async def answer(request: web.Request) -> web.Response:
+        await request.read()
+        message = {"role": "assistant", "content": SUMMARY}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        reply = {"id": "1", "object": "chat.completion", "created": 0, "model": "scripted", "usage": usage}
+        return web.json_response({**reply, "choices": [choice]})
+
+    loop, app = asyncio.new_event_loop(), web.Application(client_max_size=1 << 26)
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app)
+    loop.run_until_complete(runner.setup())
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    loop.run_until_complete(site.start())
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(runner.cleanup())
+        loop.close()
 
 
 MEASUREMENTS: dict[str, Measurement] = {"race": race, "memory": memory, "counting": counting}

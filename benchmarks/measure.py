@@ -59,9 +59,9 @@ def both(**watches: Stopwatch) -> Values:
     return {**{name: watch.seconds for name, watch in watches.items()}, **busy}
 
 
-def peak_mib() -> float:
-    """The most memory this process ever had."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak_mib(who: int = resource.RUSAGE_SELF) -> float:
+    """The most memory this process ever had, or the largest of its children that have ended."""
+    peak = resource.getrusage(who).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 

@@ -95,7 +95,7 @@ def show(fact: Fact) -> None:
         if message.get("content"):
             print(f"    {message['content']}", flush=True)
     elif isinstance(fact, ToolRan):
-        print(f" ← {' '.join(fact.result.text.split())[:60]}", flush=True)
+        print(f" ← {' '.join(fact.result.text.split())[:40]}", flush=True)
 
 
 def possible(questions: list) -> list:

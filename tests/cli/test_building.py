@@ -101,7 +101,7 @@ def test_the_tools_of_configured_mcp_servers_are_offered_while_the_block_lasts(t
 
     names = asyncio.run(promise())
     assert names
-    assert all(name.startswith("mcp_sample_") for name in names)
+    assert any(name.startswith("mcp_sample_") for name in names)
 
 
 @pytest.mark.parametrize(("text", "error"), [("{}", BadRecord), ('[{"content": "no role"}]', BadMessage)])

@@ -305,3 +305,12 @@ def test_one_question_loads_no_library_that_it_does_not_use(folder, here):
     environment = os.environ | {"PYTHONPATH": PYTHONPATH} | here
     done = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == ["Hi.", "set()"]
+
+
+def test_a_resumed_conversation_replaces_its_trajectory_and_does_not_repeat_it(chat, tmp_path):
+    with endpoint("First.", "Second.") as server:
+        chat("-p", "One", *at(server), "--name", "x", "--save-trajectories")
+        chat("-p", "Two", *at(server), "--resume", "x", "--save-trajectories")
+    entries = list(load_trajectories(tmp_path / "trajectory_samples.jsonl"))
+    assert len(entries) == 1
+    assert [turn["from"] for turn in entries[0]["conversations"]].count("human") == 2

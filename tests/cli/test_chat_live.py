@@ -38,7 +38,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **ours},
             dimensions=(40, 120),
             encoding="utf-8",
-            timeout=10,
+            timeout=30,
         )
         child.delaybeforesend = None
         started.append(child)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostile import NASTY, SAME_IN_PYTHON, json_values, texts
-from stemma.core.canonical import MAX_DEPTH, MAX_INT, MIN_INT, canonical, decode, encode, plain
+from stemma.core.canonical import MAX_DEPTH, MAX_INT, MIN_INT, canonical, copy_plain, decode, encode, plain
 from stemma.core.message import Message
 from stemma.errors import BadMessage
 
@@ -229,3 +229,19 @@ def test_every_character_is_written_by_the_fast_writer_as_by_pythons_json():
     for first in range(0, 0x110000, 0x1000):
         text = "".join(chr(code) for code in range(first, first + 0x1000) if not 0xD800 <= code < 0xE000)
         assert encode({text: text}) == json.dumps({text: text}, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@given(json_values())
+def test_a_copy_of_a_plain_value_says_the_same_and_shares_no_container(value):
+    value = plain(value)
+    copy = copy_plain(value)
+    assert encode(copy) == encode(value)
+    assert not containers(copy) & containers(value)
+
+
+def containers(value: Any) -> set[int]:
+    """The dicts and lists in a value, by their identity."""
+    if not isinstance(value, dict | list):
+        return set()
+    items = value.values() if isinstance(value, dict) else value
+    return {id(value)}.union(*map(containers, items))

@@ -74,6 +74,27 @@ def test_json_is_written_byte_for_byte_as_pythons_json_writes_it(text):
     assert unsealed(written) == f'{{"name": "f", "arguments": {wanted or "{}"}}}'
 
 
+RAW_TEXTS = st.from_regex(r'"(\\["\\/bfnrt]|\\u00(3c|e9|1f)|\\ud83d\\ude00|[a-z /é変])*"', fullmatch=True)
+RAW_VALUES = RAW_TEXTS | st.sampled_from(["true", "null", "[1,2]", "-0", "0", "01", "1.0", "1e5", "9" * 18, "9" * 30])
+OBJECTS = st.lists(st.tuples(RAW_TEXTS, st.sampled_from([":", " : "]), RAW_VALUES), max_size=3).map(
+    lambda members: "{" + ",".join("".join(member) for member in members) + "}\n"
+)
+
+
+@given(OBJECTS)
+def test_a_result_that_is_json_is_written_as_pythons_json_writes_it(text):
+    wanted = written_by_json(text) if text.strip()[:1] in ("{", "[") else None
+    body = to_trajectory([assistant(call()), result(text)])[2]["value"].split("\n")[1]
+    content = wanted or json.dumps(text, ensure_ascii=False)
+    assert unsealed(body) == f'{{"tool_call_id": "a", "name": "f", "content": {content}}}'
+
+
+@given(texts() | st.text(max_size=5))
+def test_the_id_of_a_result_is_quoted_as_pythons_json_quotes_it(call_id):
+    body = to_trajectory([assistant(call()), {**result(), "tool_call_id": call_id}])[2]["value"].split("\n")[1]
+    assert unsealed(body).startswith(f'{{"tool_call_id": {json.dumps(call_id, ensure_ascii=False)}, "name": ')
+
+
 @given(texts())
 def test_any_text_is_quoted_as_pythons_json_quotes_it(text):
     body = to_trajectory([assistant(call()), result("x" + text)])[2]["value"].split("\n")[1]

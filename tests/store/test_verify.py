@@ -27,8 +27,8 @@ from stemma.store.lines import write_runs
 from store.rows import TABLES, ask
 from store.sample import at_hand, contents, fill, user
 
-REDUNDANT = {("line", "base")}
-"""How a line is laid out: of two bases that have the same messages where it needs them, either is as good."""
+REDUNDANT = {("line", "base"), ("call", "prompt_base")}
+"""How a line or a prompt is laid out: of two bases that agree where it needs them, either is as good."""
 
 UNNOTICED_NUMBERS = {("graph", "id"), ("run", "id")}
 """Inner numbers that nothing refers to may be others: a graph without versions, calls and subagents has such a one."""

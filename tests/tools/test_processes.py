@@ -145,6 +145,7 @@ async def test_a_fence_that_a_command_broke_is_told_and_another_is_put_up():
     async with workspace() as here:
         await terminal("sleep 100", here, background=True)
         await terminal("kill -9 -1", here)
+        await asyncio.sleep(0.3)  # the fence falls once its first program is gone
         assert (await terminal("echo on", here)).text == "on"
         assert "[p1 has ended with its sandbox]" in (await process("output", here, "p1")).text
         assert "p2" in (await terminal("true", here, background=True)).text

@@ -196,17 +196,17 @@ BOUNDED = {
 
 @pytest.mark.parametrize("bomb", BOUNDED.values(), ids=BOUNDED)
 def test_what_a_command_uses_is_bounded_and_the_next_one_works(bomb):
-    bombed, after = session(f"( {bomb}\n)", "echo on", timeout=3.0)
+    bombed, after = session(f"( {bomb}\n)", "echo on", timeout=1.5)
     assert not bombed.ok
     assert after.text == "on"
 
 
 def test_a_fork_bomb_is_bounded_and_gone_with_the_conversation():
-    session("b() { b | b & }; b; sleep 1; echo", timeout=4.0)
+    session("b() { b | b & }; b; sleep 0.5; echo", timeout=2.0)
     assert left("b | b") == []
 
 
-@pytest.mark.parametrize("flood", ["yes", "yes >&2", "cat /dev/zero", "while :; do echo; done"])
+@pytest.mark.parametrize("flood", ["yes", "yes >&2", "cat /dev/zero"])
 def test_a_flood_of_output_is_bounded_in_time_and_size(flood):
     (result,) = session(flood, timeout=1.0)
     assert not result.ok

@@ -87,3 +87,18 @@ def test_without_a_fence_commands_run_in_the_folder_with_none_of_our_environment
     assert result.text.startswith(f"{root}\n{root}\n")
     assert "CANARY" not in result.text
     assert not root.exists()
+
+
+def test_a_folder_is_removed_however_deep_a_command_has_made_it():
+    deep = "python3 -c \"import os\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')\""
+
+    async def run():
+        workspace = await Workspace(sandbox=Unfenced()).open()
+        try:
+            return workspace.root, await TOOLS[0].run(deep, workspace)
+        finally:
+            await workspace.close()
+
+    root, result = asyncio.run(run())
+    assert result.ok
+    assert not root.exists()

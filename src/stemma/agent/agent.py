@@ -24,7 +24,7 @@ from stemma.agent.facts import Fact, Stopped
 from stemma.agent.limits import Limits
 from stemma.agent.loop import Setup, converse
 from stemma.core.graph import MessageGraph
-from stemma.formats.files import TrajectoryFile
+from stemma.formats.files import TrajectoryFile, Written
 from stemma.formats.hermes import to_trajectory
 from stemma.models.protocol import Model, OnDelta
 from stemma.tools.tool import Tool, as_tool
@@ -89,9 +89,12 @@ class Agent:
         twin.workspace = workspace or self.workspace
         return twin
 
-    def start(self, graph: MessageGraph | None = None) -> "Conversation":
-        """A conversation of its own, from the beginning or where `graph` stands."""
-        return Conversation(self, graph)
+    def start(self, graph: MessageGraph | None = None, written: Written | None = None) -> "Conversation":
+        """A conversation of its own, from the beginning or where `graph` stands.
+
+        written: the line of a trajectory file that an earlier process wrote of it, and that the next turn replaces
+        """
+        return Conversation(self, graph, written)
 
     async def run(self, prompt: str | Sequence[Mapping[str, Any]], graph: MessageGraph | None = None) -> "Conversation":
         """Ask, and go on until there is an answer, a limit or a failure."""
@@ -107,14 +110,14 @@ class Agent:
 class Conversation:
     """One conversation: its graph, its workspace, and how its last turn ended."""
 
-    def __init__(self, agent: Agent, graph: MessageGraph | None = None) -> None:
+    def __init__(self, agent: Agent, graph: MessageGraph | None = None, written: Written | None = None) -> None:
         self.agent = agent
         self.graph = graph if graph is not None else MessageGraph()
         if agent.system and not len(self.graph):
             self.graph.append({"role": "system", "content": agent.system})
         self.stopped: Stopped | None = None
         self.workspace = agent.workspace()
-        self._file = TrajectoryFile() if agent.save_trajectories else None
+        self._file = TrajectoryFile(written=written) if agent.save_trajectories else None
 
     async def __aenter__(self) -> Self:
         await self.workspace.open()
@@ -153,6 +156,11 @@ class Conversation:
             tools = [tool.schema() for tool in self.agent.setup.tools.values()]
             turns = to_trajectory(self.graph.messages(), tools)
             self._file.write(turns, self.agent.setup.model.name, self.completed)
+
+    @property
+    def written(self) -> Written | None:
+        """The line that was last written of it to a trajectory file."""
+        return self._file.written if self._file is not None else None
 
     @property
     def answer(self) -> str | None:

@@ -95,6 +95,14 @@ EXAMPLES = (
         answer="The output is: done.",
     ),
     Example(
+        ask="How many words are in plan.txt?",
+        thought="I run: wc -w plan.txt",
+        tool="terminal",
+        arguments={"command": "wc -w plan.txt"},
+        result="4 plan.txt",
+        answer="The output is: 4 plan.txt.",
+    ),
+    Example(
         ask="How many lines are in list.txt?",
         thought="I run: wc -l list.txt",
         tool="terminal",

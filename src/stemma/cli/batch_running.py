@@ -22,6 +22,7 @@ from stemma.batch.rewards import load_reward
 from stemma.cli.batch_asked import Asked, as_yaml, bounds, free_name, matcher, run_name, spooled
 from stemma.cli.batch_showing import Display, choose_display
 from stemma.cli.building import Choose, build_agent, open_toolbox
+from stemma.cli.chat_stopping import ONE_PRESS
 from stemma.cli.choosing import choose_model
 from stemma.cli.settings import Settings, load_settings
 from stemma.formats.export import write_whole
@@ -76,11 +77,14 @@ async def _run(
 
 
 async def _watched(batch: Batch, display: Display) -> int:
-    loop, presses = asyncio.get_running_loop(), [0]
+    loop = asyncio.get_running_loop()
+    pressed: list[float] = []
 
     def interrupt() -> None:
-        presses[0] += 1
-        if presses[0] == 1:
+        if pressed and loop.time() - pressed[-1] < ONE_PRESS:
+            return
+        pressed.append(loop.time())
+        if len(pressed) == 1:
             batch.stop("interrupted: running conversations end; Ctrl-C again leaves them where they are")
         else:
             batch.cancel()
@@ -96,7 +100,7 @@ async def _watched(batch: Batch, display: Display) -> int:
         loop.remove_signal_handler(signal.SIGINT)
         loop.remove_signal_handler(signal.SIGTERM)
     display.end(batch)
-    return exit_code(batch, interrupted=presses[0] > 0)
+    return exit_code(batch, interrupted=bool(pressed))
 
 
 def exit_code(batch: Batch, *, interrupted: bool) -> int:

@@ -20,6 +20,7 @@ from stemma.cli.choosing import choose_model
 from stemma.cli.conversing import Session
 from stemma.cli.settings import Settings, load_settings
 from stemma.core.graph import MessageGraph
+from stemma.formats.files import COMPLETED_FILE, FAILED_FILE, Written
 from stemma.store import open_store
 
 
@@ -51,7 +52,7 @@ async def open_session(flags: AgentFlags, *, name: str | None, resume: str | Non
             stack.push_async_callback(chosen.close)
             return build_agent(settings, chosen, tools, params=flags.params, workspace=flags.workspace)
 
-        talk = await stack.enter_async_context(agent_with(None).start(graph))
+        talk = await stack.enter_async_context(agent_with(None).start(graph, _written(about)))
         yield Session(store, resume or name or fresh_name(), talk, {**about, **noted(flags)}, agent_with)
 
 
@@ -87,6 +88,14 @@ def _notes(about: dict[str, Any]) -> Notes:
         return msgspec.convert(about.get("chat", {}), Notes)
     except msgspec.ValidationError:
         return Notes()
+
+
+def _written(about: dict[str, Any]) -> Written | None:
+    """The trajectory line of the last turn. A store travels, and must not name other files than those we write."""
+    match about.get("trajectory"):
+        case [str(file), str(digest)] if file in (COMPLETED_FILE, FAILED_FILE):
+            return Written(file, digest)
+    return None
 
 
 def _last_model(graph: MessageGraph, settings: Settings) -> str | None:

@@ -67,7 +67,9 @@ class Session:
 
     async def save(self) -> None:
         """Keep the conversation as it is now; on the disk when this returns."""
-        ended = {"stopped": self.conversation.stop_reason, "completed": self.conversation.completed}
+        ended: dict[str, Any] = {"stopped": self.conversation.stop_reason, "completed": self.conversation.completed}
+        if self.conversation.written is not None:
+            ended["trajectory"] = list(self.conversation.written)
         saved = self.store.save_soon(self.graph, self.name, metadata={**self.about, **ended})
         # Shielded: who stops waiting must not take the save itself back.
         await asyncio.shield(asyncio.wrap_future(saved))

@@ -33,6 +33,8 @@ _API_ROLES = {"human": "user", "gpt": "assistant"}
 _USUAL = (("system", "human", "gpt"), ("human", "gpt"), ("human", "gpt", "tool", "gpt"))
 _BATCH_CHARS, _BATCH_TEXTS = 1 << 17, 1 << 11
 """How much is encoded at once: enough for all cores, and the tokens of no more are in memory."""
+_AT_ONCE = 1 << 14
+"""Fewer characters than this are counted before a thread would have begun."""
 
 Render = Callable[[list[dict[str, str]]], str]
 
@@ -114,6 +116,8 @@ class FileCounter(Framed):
         self._count: CountAll = Pieces(self._encode).count if parts_at_spaces(tokenizer) else self._encode
 
     async def count(self, texts: Sequence[str]) -> list[int]:
+        if sum(map(len, texts)) < _AT_ONCE:
+            return self._count(texts)
         return await asyncio.to_thread(self._count, texts)
 
     def _encode(self, texts: Sequence[str]) -> list[int]:

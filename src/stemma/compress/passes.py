@@ -94,7 +94,9 @@ class Passes:
             best = min(best or attempt, attempt, key=lambda made: made.tokens)
             if attempt.tokens <= self._goal.target or (cuts == self.everything and self.kept >= self._goal.target):
                 break
-            excess, last = excess + attempt.tokens - self._goal.target, cuts
+            # What this plan thought to save, and what was missing in the end.
+            planned = sum(self._row.size(cut) - summary_room(self._row.size(cut), ask) for cut in cuts)
+            excess, last = max(excess, planned) + attempt.tokens - self._goal.target, cuts
         return best
 
     async def _attempt(self, cuts: tuple[Cut, ...], ask: int) -> Attempt:

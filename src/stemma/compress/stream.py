@@ -21,7 +21,7 @@ from stemma.compress.turns import Item, turns_of
 
 _BATCH_CHARS = 1 << 18
 _BATCH_ROWS = 64
-_WAITING_CHARS = 32 << 20
+_WAITING_CHARS = 8 << 20
 
 T = TypeVar("T")
 
@@ -96,13 +96,13 @@ async def compressing(
 ) -> AsyncIterator[tuple[T, Compressed]]:
     """Every job's owner and result, in order."""
     waiting: deque[tuple[Job[T], asyncio.Task[Compressed]]] = deque()
-    most, chars = 2 * processing.max_concurrent_requests + _BATCH_ROWS, 0
+    least, chars = processing.max_concurrent_requests, 0
     try:
         async for batch in counting(jobs, counter, processing.num_workers):
             for one, row in batch:
                 waiting.append((one, asyncio.create_task(compressor.compress(row, summarizer(one.owner)))))
                 chars += one.chars
-            while waiting and (waiting[0][1].done() or len(waiting) > most or chars > _WAITING_CHARS):
+            while waiting and (waiting[0][1].done() or _too_much(len(waiting), chars, least)):
                 one, task = waiting.popleft()
                 chars -= one.chars
                 yield one.owner, await task
@@ -111,6 +111,11 @@ async def compressing(
             yield one.owner, await task
     finally:
         await _cancel([task for _, task in waiting])
+
+
+def _too_much(rows: int, chars: int, least: int) -> bool:
+    """Whether to wait for the first row; there are always enough for as many summaries as may be asked for at once."""
+    return rows > 2 * least + _BATCH_ROWS or (rows > least and chars > _WAITING_CHARS)
 
 
 async def _cancel(tasks: Sequence["asyncio.Task[Any]"]) -> None:

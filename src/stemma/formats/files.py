@@ -12,8 +12,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stemma.errors import BadRecord, NotFound
 from stemma.formats.jsonl import append, from_json, from_line, remove, to_line
@@ -50,16 +51,37 @@ def _entry(
     return {"conversations": trajectory, "timestamp": timestamp, "model": model, "completed": completed}
 
 
+class Written(NamedTuple):
+    """A line of a trajectory file."""
+
+    file: str
+    digest: str
+    """SHA-256 of the line."""
+
+
+def _find(written: Written) -> bytes | None:
+    """The line itself; None if somebody has taken it out, or the whole file."""
+    if not os.path.exists(written.file):
+        return None
+    lines = (line for _, line in numbered_lines(Path(written.file)) if line is not None)
+    return next((whole for line in lines if sha256(whole := _ended(line)).hexdigest() == written.digest), None)
+
+
+def _ended(line: bytes) -> bytes:
+    return line if line.endswith(b"\n") else line + b"\n"
+
+
 class TrajectoryFile:
     """Where one conversation is saved at the end of each turn: a later turn takes the place of the earlier one.
 
     The new line is written before the old one is taken out: a crash in between leaves a shorter copy behind, and loses
-    nothing. A conversation that went from failed to completed changes files.
+    nothing. A conversation that went from failed to completed changes files. `written` says what was written last:
+    whoever keeps it can go on in another process, and still no conversation stands in the files twice.
     """
 
-    def __init__(self, filename: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, filename: str | os.PathLike[str] | None = None, written: Written | None = None) -> None:
         self._filename = filename
-        self._written: tuple[str | os.PathLike[str], bytes] | None = None
+        self.written = written
 
     def write(
         self,
@@ -73,9 +95,9 @@ class TrajectoryFile:
         entry = _entry(trajectory, model, completed, now)
         path = self._filename or (COMPLETED_FILE if completed else FAILED_FILE)
         append(path, entry)
-        before, self._written = self._written, (path, to_line(entry))
-        if before is not None:
-            remove(*before)
+        before, self.written = self.written, Written(os.fspath(path), sha256(to_line(entry)).hexdigest())
+        if before is not None and (line := _find(before)) is not None:
+            remove(before.file, line)
 
 
 def load_trajectories(path: str | os.PathLike[str], *, on_bad: OnBad | None = None) -> Iterator[dict[str, Any]]:

@@ -260,12 +260,18 @@ def _names_of_results(results: list[dict[str, Any]], calls: list[_Call]) -> list
 
 def _tool_response(result: dict[str, Any], name: str) -> str:
     call_id, content = result.get("tool_call_id", ""), result.get("content")
-    written_id = _quoted(call_id) if type(call_id) is str else _written(call_id) or "null"
+    written_id = _written_id(call_id)
     written = _text_result(content) if type(content) is str else _other_result(content)
     return (
-        f'<tool_response>\n{{"tool_call_id": {seal(written_id)}, "name": {_sealed_name(name)}, '
+        f'<tool_response>\n{{"tool_call_id": {written_id}, "name": {_sealed_name(name)}, '
         f'"content": {seal(written)}}}\n</tool_response>'
     )
+
+
+def _written_id(call_id: Any) -> str:
+    if type(call_id) is not str:
+        return seal(_written(call_id) or "null")
+    return f'"{call_id}"' if call_id.isidentifier() else seal(_quoted(call_id))
 
 
 def _text_result(content: str) -> str:

@@ -169,7 +169,7 @@ def json_responses(value: str) -> list[tuple[str, Any]] | None:
 
 
 def _single_response(value: str) -> tuple[str, Any] | None:
-    """The same for one block as `to_trajectory` writes it, in a tenth of the time; None if it may be anything else."""
+    """The same for one block as `to_trajectory` writes it, read faster; None if it may be anything else."""
     if not (value.isascii() and value.startswith("<tool_response>\n") and value.endswith("\n</tool_response>")):
         return None
     text = value[len("<tool_response>\n") : -len("\n</tool_response>")]

@@ -53,6 +53,7 @@ class _Checker:
         self.depths: dict[int, int] = {}
         """How many bases stand behind each of them."""
         self.near: dict[int, list[int]] = {}
+        self.prompts = PromptReader(db)
         self.used: set[int] = set()
         """Rows of messages that something refers to."""
 

@@ -74,14 +74,14 @@ class PromptReader:
 
     def read(self, row: int, stored: Stored, sampled: bytes | None) -> bytes | None:
         """The prompt of the call in `row`."""
+        prompt = stored.own
         if stored.base is None:
-            if stored.shared:
+            if stored.shared != 0:
                 raise StoreDamaged(f"the prompt of call {row} keeps a part of no call; `stemma verify` names it")
-            prompt = stored.own
-        elif stored.base >= row:
-            raise StoreDamaged(f"the prompt of call {row} builds on a later one; `stemma verify` names it")
+        elif stored.base >= row or prompt is None:
+            raise StoreDamaged(f"the prompt of call {row} builds on no earlier one; `stemma verify` names it")
         else:
-            prompt = self._seen(stored.base).beginning(stored.shared * WIDTH) + (stored.own or b"")
+            prompt = self._seen(stored.base).beginning(stored.shared * WIDTH) + prompt
         self._keep(row, Seen(prompt or b"", sampled or b""))
         return prompt
 

@@ -27,7 +27,6 @@ from stemma.store.memory import name_taken, shape
 from stemma.store.prompts import Seen, Stored, shortened
 from stemma.store.writer import Transaction
 
-
 _LOOK_BACK = 8
 """How many earlier calls are tried for a prompt to build on: parallel samples and rollbacks included, without a search."""
 

@@ -4,9 +4,8 @@
 """
 
 import difflib
-import re
-from contextlib import suppress
 
+from stemma.tools.matching import Matcher
 from stemma.tools.rooted import read_bytes, walk, write_bytes
 from stemma.tools.tool import Tool, ToolError, as_tool
 from stemma.tools.workspace import Workspace
@@ -70,18 +69,13 @@ def search_files(pattern: str, here: Workspace, path: str = ".", glob: str = "*"
     path: the folder to search, relative to the workspace
     glob: only files whose name fits, such as *.py
     """
-    try:
-        wanted = re.compile(pattern)
-    except re.error as problem:
-        raise ToolError(f"{pattern!r} is no regular expression: {problem}") from problem
-    matches = []
-    for file in walk(here.root, path):
-        if not _fits(file, glob):
-            continue
-        with suppress(ToolError):  # too large, not ours to read, or gone since it was listed
-            matches += _matches(read_bytes(here.root, file), wanted, file)
-        if len(matches) > _MOST_MATCHES:
-            return "\n".join([*matches[:_MOST_MATCHES], "… more matches; search for something narrower"])
+    matches: list[str] = []
+    with Matcher(pattern) as matcher:
+        for file in walk(here.root, path):
+            if _fits(file, glob):
+                matches += _matches(here, file, matcher)
+            if len(matches) > _MOST_MATCHES:
+                return "\n".join([*matches[:_MOST_MATCHES], "… more matches; search for something narrower"])
     return "\n".join(matches) or "no matches"
 
 
@@ -91,11 +85,16 @@ def _fits(file: str, glob: str) -> bool:
     return fnmatchcase(file.rpartition("/")[2], glob) or fnmatchcase(file, glob)
 
 
-def _matches(content: bytes, wanted: re.Pattern[str], file: str) -> list[str]:
+def _matches(here: Workspace, file: str, matcher: Matcher) -> list[str]:
+    try:
+        content = read_bytes(here.root, file)
+    except ToolError:  # too large, not ours to read, or gone since it was listed
+        return []
     if b"\0" in content[:8192]:
         return []
-    lines = _decoded(content).splitlines()
-    return [f"{file}:{n}:{line[:_LONGEST_LINE]}" for n, line in enumerate(lines, 1) if wanted.search(line)]
+    text = _decoded(content)
+    lines = text.splitlines()
+    return [f"{file}:{n}:{lines[n - 1][:_LONGEST_LINE]}" for n in matcher.lines(text)]
 
 
 def _encoded(text: str) -> bytes:

@@ -18,6 +18,7 @@ from stemma.tools.sandbox import INSIDE
 from stemma.tools.tool import ToolError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LONGEST_PATH = 4096
 MAX_BYTES = 64 << 20
 """The largest file that is read; never a part of one, which somebody might write back."""
 
@@ -30,10 +31,8 @@ def parts_of(path: str, root: Path) -> list[str]:
     """The names on the way from the root to a file, or `PathEscapes`; absolute paths as commands see them will do."""
     if "\0" in path:
         raise PathEscapes("a path cannot hold a NUL character")
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError:
-        raise PathEscapes(f"{path!r} cannot be the name of a file") from None
+    if not _is_possible(path):
+        raise PathEscapes(f"{path[:100]!r} cannot be the name of a file")
     pure = PurePosixPath(path)
     if pure.is_absolute():
         top = next((top for top in (INSIDE, root) if pure.is_relative_to(top)), None)
@@ -44,6 +43,14 @@ def parts_of(path: str, root: Path) -> list[str]:
     if ".." in parts:
         raise PathEscapes(f"{path!r} leaves the workspace; give a path without '..'")
     return parts
+
+
+def _is_possible(path: str) -> bool:
+    """Whether the system could take it: we open part by part, and would make folders that nobody else can reach."""
+    try:
+        return len(os.fsencode(path)) < _LONGEST_PATH
+    except UnicodeEncodeError:
+        return False
 
 
 @contextmanager

@@ -9,8 +9,10 @@ is not the usual one, or that lets commands reach the network, is noted in every
 import asyncio
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -86,7 +88,7 @@ class Workspace:
             await self._shell.close()
             self._shell = None
         if self._given_root is None:
-            shutil.rmtree(self.root, ignore_errors=True)
+            _remove(self.root)
 
     async def shell(self) -> "Shell":
         """The conversation's shell, started when first needed and again if it has ended."""
@@ -103,6 +105,14 @@ class Workspace:
     def without_secrets(self, text: str) -> str:
         """`text` with our own credentials taken out."""
         return self._redactor.text(text)
+
+
+def _remove(root: Path) -> None:
+    """Remove a folder, however deep a command has made it."""
+    with suppress(RecursionError):
+        shutil.rmtree(root, ignore_errors=True)
+    if root.exists():
+        subprocess.run(["rm", "-rf", "--", root], stderr=subprocess.DEVNULL, check=False)
 
 
 def own_folder(root: Path) -> None:
