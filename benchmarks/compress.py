@@ -34,7 +34,7 @@ from stemma.formats.jsonl import to_line
 FOLDER, INCUMBENT = "STEMMA_BENCH_FOLDER", "STEMMA_BENCH_INCUMBENT"
 """What the processes that measure are told by their environment."""
 TARGET = 15_250
-SUMMARY = "[CONTEXT SUMMARY]: " + "The assistant read files, ran tests and found that one of them fails. " * 20
+SUMMARY = "[CONTEXT SUMMARY]: " + "The assistant read files, ran tests and found that one of them fails. " * 12
 _VOCABULARY = 16_000
 _SYLLABLES = [*re.findall("..", "bacedifogukaleminopuraretivoxyte"), "file", "path", "err", "run", "get", "set", "def"]
 

@@ -90,9 +90,9 @@ def test_a_broken_line_is_named(tmp_path):
 
 def test_a_file_of_any_size_costs_no_memory(tmp_path):
     file = tmp_path / "big.jsonl"
-    file.write_text('{"prompt": "a"}\n' * 300_000)
+    file.write_text('{"prompt": "a"}\n' * 2_000_000)
     rows = read_table(file)
     tracemalloc.start()
     assert [next(rows) for _ in range(3)] == [{"prompt": "a"}] * 3
-    assert tracemalloc.get_traced_memory()[1] < file.stat().st_size / 2
+    assert tracemalloc.get_traced_memory()[1] < file.stat().st_size / 4
     tracemalloc.stop()

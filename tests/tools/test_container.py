@@ -57,6 +57,8 @@ def engine(tmp_path_factory):
         pytest.skip(f"podman cannot run containers here: {tried.stderr.decode()[-200:]}")
     yield Engine(str(program), rootless=os.geteuid() != 0)
     subprocess.run([program, "rm", "--all", "--force"], capture_output=True, check=False)
+    for mounted in (home / "store").glob("*"):
+        subprocess.run(["umount", mounted], capture_output=True, check=False)
 
 
 def left(engine):

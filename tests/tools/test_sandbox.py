@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -71,6 +72,7 @@ def outside():
     victim.kill()
     victim.wait()
     assert (folder / "secret").read_text() == CANARY
+    shutil.rmtree(folder)
 
 
 def _greet(server):

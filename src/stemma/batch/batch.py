@@ -16,6 +16,7 @@ tried again. `tests/batch/test_batch.py` proves it.
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -205,9 +206,9 @@ class Batch:
         if store is None and (self.folder / "stemma.db").exists():
             with open_store(self.folder / "stemma.db") as held:  # a kill may have left it half made
                 return self.plan(held)
-        statuses = _statuses(store, self.order.name) if store is not None else {}
+        statuses: dict[str, str] = {}
         counts: Counter[str] = Counter()
-        columns = columns_of(self._metadata(statuses, counts))
+        columns = columns_of(chain(self._metadata_kept(store, statuses), self._metadata(statuses, counts)))
         return Plan(
             tasks=counts["tasks"],
             kept=counts["completed"] + counts["stopped"] + (0 if self.order.retry_failed else counts["failed"]),
@@ -215,6 +216,12 @@ class Batch:
             interrupted=counts["running"],
             columns=Columns(dict(sorted(columns.plain.items())), rest=columns.rest),
         )
+
+    def _metadata_kept(self, store: Store | None, statuses: dict[str, str]) -> Iterator[dict[str, Any]]:
+        """The metadata of every entry there is, also of rows that are not meant now; statuses are noted by the way."""
+        for record in records(store, self.order.name) if store is not None else ():
+            statuses[record.name] = record.status
+            yield {**record.metadata, **own_metadata(msgspec.structs.replace(record, reward=0.0), "", self._policies)}
 
     def _metadata(self, statuses: Mapping[str, str], counts: Counter[str]) -> Iterator[dict[str, Any]]:
         """The metadata of every entry there will be; tasks are counted by the way."""
@@ -263,10 +270,6 @@ class Batch:
             self.progress.spent.add(record)
         for task in self.order.tasks():
             files.expect(task.row.index, kept=statuses.get(task.name) in ENDED)
-
-
-def _statuses(store: Store, run: str) -> dict[str, str]:
-    return {record.name: record.status for record in records(store, run)}
 
 
 def _run_metadata(store: Store, name: str) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -114,6 +115,8 @@ class Runner:
             await asyncio.gather(dispatching, *self._running, return_exceptions=True)
             claims.close()
             await asyncio.to_thread(self._clearing.shutdown)
+            with suppress(OSError):  # not empty: some tasks will go on there
+                self._places.rmdir()
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
 

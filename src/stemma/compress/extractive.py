@@ -1,7 +1,7 @@
 """A summary without a model: what was done, with which files and commands, what failed, what came out.
 
-It is made of the turns' own words, the same for the same turns. The most telling lines come first, and lines are left
-out from the end until the summary is as short as asked. `tests/compress/test_extractive.py` proves it.
+It is made of the turns' own words, the same for the same turns. Each section has its most telling lines first, and gets
+as many as fit beside those of the others. `tests/compress/test_extractive.py` proves it.
 
     gpt   <tool_call>{"name": "terminal", "arguments": {"command": "pytest -q"}}</tool_call>
     tool  {"content": {"output": "1 failed", "exit_code": 1}}
@@ -17,7 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -47,23 +47,61 @@ class ExtractiveSummarizer:
     name = "extractive"
 
     async def summarise(self, turns: Sequence[Turn], tokens: int) -> Summary:
-        return Summary(text=prefixed(seal(_within(extract(turns), tokens * _CHARS_A_TOKEN))), cost=0.0)
+        text = within(extract(turns), tokens * _CHARS_A_TOKEN)
+        return Summary(text=prefixed(seal(text)), cost=0.0)
 
 
-def extract(turns: Sequence[Turn]) -> list[str]:
-    """The lines of the summary, the most telling first."""
+class Section(NamedTuple):
+    """A title and the lines below it, the most telling first."""
+
+    title: str
+    lines: list[str]
+
+
+def extract(turns: Sequence[Turn]) -> list[Section]:
+    """All there is to say."""
     turns = [msgspec.structs.replace(turn, text=turn.text[:_LOOKED_AT]) for turn in turns]
     calls = [call for turn in turns if turn.role == "gpt" for call in _calls(turn.text)]
     results = [_Result(turn.text) for turn in turns if turn.role == "tool"]
-    failures = [result.told for result in results if result.failed]
+    said = [_words(turn) for turn in turns if turn.role in ("gpt", "human")]
     return [
-        _actions(calls, turns),
-        *_listed("Commands", _commands(calls)),
-        *_listed("Files", _arguments(calls, _FILE)),
-        *_listed("Failed", failures),
-        *_listed("Said", [said for turn in turns if turn.role in ("gpt", "human") if (said := _words(turn))][::-1]),
-        *_listed("Results", [result.told for result in results if not result.failed and result.told][::-1]),
+        Section(_actions(calls, turns), []),
+        Section("Commands:", _each_once(_commands(calls))),
+        Section("Files:", _each_once(_arguments(calls, _FILE))),
+        Section("Failed:", _each_once([result.told for result in results if result.failed])),
+        Section("Said:", _each_once(said[::-1])),
+        Section("Results:", _each_once([result.told for result in results if not result.failed][::-1])),
     ]
+
+
+def within(sections: Sequence[Section], longest: int) -> str:
+    """The sections in about `longest` characters: a line of each in turn, while they fit.
+
+    >>> print(within([Section("2 calls.", []), Section("Files:", ["a", "b"]), Section("Failed:", ["c"])], 40))
+    2 calls.
+    Files:
+    - a
+    - b
+    Failed:
+    - c
+    """
+    taken = [0] * len(sections)
+    size = len(sections[0].title)
+    for turn in range(max(len(section.lines) for section in sections)):
+        for n, section in enumerate(sections):
+            if turn < len(section.lines):
+                size += len(section.lines[turn]) + 3 + (len(section.title) + 1 if turn == 0 else 0)
+                if size > longest:
+                    return _told(sections, taken)
+                taken[n] += 1
+    return _told(sections, taken)
+
+
+def _told(sections: Sequence[Section], taken: Sequence[int]) -> str:
+    told = [sections[0].title]
+    for section, count in zip(sections, taken, strict=True):
+        told += [section.title, *(f"- {line}" for line in section.lines[:count])] if count else []
+    return "\n".join(told)
 
 
 class _Result:
@@ -129,25 +167,10 @@ def _words(turn: Turn) -> str:
     return _CALL.sub(" ", _THINK.sub(" ", turn.text)).strip()
 
 
-def _listed(title: str, items: Sequence[str]) -> list[str]:
-    """A title, and each item once."""
-    briefs = [brief for brief in dict.fromkeys(map(_brief, items)) if brief]
-    return [f"{title}:", *(f"- {brief}" for brief in briefs)] if briefs else []
+def _each_once(items: Sequence[str]) -> list[str]:
+    return [brief for brief in dict.fromkeys(map(_brief, items)) if brief]
 
 
 def _brief(text: str) -> str:
     line = " ".join(text[: 4 * _BRIEF].split())
     return line if len(line) <= _BRIEF else line[: _BRIEF - 1] + "…"
-
-
-def _within(lines: Sequence[str], longest: int) -> str:
-    """As many of the lines as fit, titles of nothing left out; at least the beginning of the first."""
-    kept, size = [lines[0][: max(longest, 24)]], len(lines[0])
-    for line in lines[1:]:
-        size += len(line) + 1
-        if size > longest:
-            break
-        kept.append(line)
-    if len(kept) > 1 and kept[-1].endswith(":") and not kept[-1].startswith("- "):
-        kept.pop()
-    return "\n".join(kept)

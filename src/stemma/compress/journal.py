@@ -11,6 +11,7 @@ and asks again for no summary that was paid. Only summaries of rows that are not
 `tests/compress/test_resume.py` kills runs at many points.
 """
 
+import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -61,6 +62,8 @@ class Journal:
             os.close(self._file)
             raise
         self._paid: dict[Place, dict[str, Summary]] = {}
+        self._syncing = asyncio.Lock()
+        self._paid_lines = self._synced_lines = 0
 
     def _lock(self) -> None:
         try:
@@ -80,7 +83,7 @@ class Journal:
         """An empty journal becomes that of `run`; any other must be."""
         first = next((line for _, line in numbered_lines(self.path)), None)
         if first is None:
-            self._append({"run": run}, sync=True)
+            self._append({"run": run})
         elif from_line(first).get("run") != from_line(to_line(run)):
             raise OutputThere(
                 f"{self.path} belongs to an unfinished run with other settings or sources; finish that with the same "
@@ -110,24 +113,29 @@ class Journal:
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def pay(self, place: Place, key: str, summary: Summary) -> None:
-        """Keep a summary; on the disk when this returns."""
-        self._append({"paid": [*place, key], "summary": msgspec.to_builtins(summary)}, sync=True)
+    async def pay(self, place: Place, key: str, summary: Summary) -> None:
+        """Keep a summary; on the disk when this returns, together with all that others wrote meanwhile."""
+        self._append({"paid": [*place, key], "summary": msgspec.to_builtins(summary)})
+        self._paid_lines += 1
+        mine = self._paid_lines
+        async with self._syncing:
+            if self._synced_lines < mine:
+                reached = self._paid_lines
+                await asyncio.to_thread(os.fsync, self._file)
+                self._synced_lines = reached
 
     def write(self, rows: Sequence[Written]) -> None:
         """Note rows that have just been written."""
         if rows:
-            self._append({"rows": msgspec.to_builtins(rows)}, sync=False)
+            self._append({"rows": msgspec.to_builtins(rows)})
         for row in rows:
             self._paid.pop(row.place, None)
 
-    def _append(self, record: dict[str, Any], *, sync: bool) -> None:
+    def _append(self, record: dict[str, Any]) -> None:
         try:
             rest = memoryview(to_line(record))
             while rest:
                 rest = rest[os.write(self._file, rest) :]
-            if sync:
-                os.fsync(self._file)
         except OSError as problem:
             raise NotWritten(f"{self.path}: {problem.strerror}; make room and run the same command again") from problem
 
@@ -155,7 +163,7 @@ class Remembering:
             return known
         summary = await self._summarizer.summarise(turns, tokens)
         if summary.calls:  # what a model was asked for; anything else is as quickly made again
-            self._journal.pay(self._place, key, summary)
+            await self._journal.pay(self._place, key, summary)
         return summary
 
 

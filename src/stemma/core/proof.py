@@ -26,7 +26,7 @@ import msgspec
 
 from stemma.core.ids import digest
 from stemma.core.receipts import Exclusion, Manifest, Receipt, RowLine, Span, from_line, merkle_root
-from stemma.core.verify import Finding
+from stemma.core.verify import Finding, Kind
 
 IGNORED = -100
 """The label of a token that is not trained."""
@@ -83,8 +83,8 @@ class _Proof:
         self.trained: Counter[str] = Counter()
         self.tokens = self.trained_tokens = 0
 
-    def find(self, kind: str, subject: str, detail: str) -> None:
-        self.findings.append(msgspec.convert({"kind": kind, "subject": subject, "detail": detail}, Finding))
+    def find(self, kind: Kind, subject: str, detail: str) -> None:
+        self.findings.append(Finding(kind, subject, detail))
 
     def read(self, number: int, line: bytes) -> None:
         try:
@@ -148,7 +148,7 @@ class _Proof:
         if len(row.labels) != len(row.ids) or (row.logprobs is not None and len(row.logprobs) != len(row.ids)):
             yield "its columns have different lengths"
             return
-        context, at, models = sha256(_TOLD), 0, set()
+        context, at, models, ids = sha256(_TOLD), 0, set(), memoryview(row.ids)  # hashed without being copied
         for span in line.spans:
             receipt = self.receipts.get(span.call)
             if receipt is None:
@@ -157,9 +157,9 @@ class _Proof:
             if not at <= span.start < span.end <= len(row.ids) // _WIDTH:
                 yield f"the span of call {span.call} overlaps another or lies outside"
                 return
-            context.update(row.ids[at * _WIDTH : span.start * _WIDTH])
+            context.update(ids[at * _WIDTH : span.start * _WIDTH])
             yield from _span_faults(row, at, span, receipt, context.copy().hexdigest())
-            context.update(row.ids[span.start * _WIDTH : span.end * _WIDTH])
+            context.update(ids[span.start * _WIDTH : span.end * _WIDTH])
             at = span.end
             models.add(receipt.model)
             self.trained_tokens += span.end - span.start

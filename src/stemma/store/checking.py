@@ -17,6 +17,7 @@ from stemma.core.ids import ROOT, Id, call_id, chain, digest
 from stemma.core.verify import Finding, Kind, check_message
 from stemma.errors import StoreDamaged
 from stemma.store.lines import EMPTY, UNREADABLE, newest_message, read_line, read_runs
+from stemma.store.narrow import widen
 from stemma.store.prompts import PromptReader, Stored
 from stemma.store.saving import Home, seal_graph, seal_run
 
@@ -149,8 +150,9 @@ class _Checker:
         self, row: int, names: tuple[Id, Id, Id, bytes], body: bytes, tools: bytes | None, tokens: tuple[Any, ...]
     ) -> None:
         (name, saw, made, event), (prompt, sampled, logprobs) = names, tokens
-        whole = self.prompts.read(row, prompt, sampled)
-        parts = (body, tools or b"null", *map(told, (whole, sampled, logprobs)))
+        sampled_ids = widen(sampled)
+        prompt_ids = self.prompts.read(row, prompt, sampled_ids)
+        parts = (body, tools or b"null", *map(told, (prompt_ids, sampled_ids, logprobs)))
         if call_id(saw, made, parts, event) != name:
             self.find("altered", f"call {name.hex()}", "its record does not have the hash it is kept under")
 

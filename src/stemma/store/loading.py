@@ -13,6 +13,7 @@ from stemma.core.ids import Id
 from stemma.core.message import Message
 from stemma.errors import StoreDamaged
 from stemma.store.lines import EMPTY, StoredLine, newest_message, read_line, read_runs
+from stemma.store.narrow import widen
 from stemma.store.prompts import PromptReader, Stored
 from stemma.store.saving import Address, Home, Mark
 
@@ -120,8 +121,9 @@ class GraphReader:
         facts = START
         for number, at, version, name, event, body, tools, call_row, *prompt, sampled, logprobs in found.fetchall():
             offered = None if tools is None else decode(tools)
-            prompt_ids = self.prompts.read(call_row, Stored(*prompt), sampled)
-            tokens = {"prompt_ids": prompt_ids, "sampled_ids": sampled, "logprobs": logprobs}
+            sampled_ids = widen(sampled)
+            prompt_ids = self.prompts.read(call_row, Stored(*prompt), sampled_ids)
+            tokens = {"prompt_ids": prompt_ids, "sampled_ids": sampled_ids, "logprobs": logprobs}
             call = Call.from_bytes(body, tools=offered, **tokens)
             graph._recorded.append(Recorded(call, at, event))
             if version is None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from stemma.core.token_trie import WIDTH, shared
 from stemma.errors import StoreDamaged
+from stemma.store.narrow import narrow, widen
 
 _WORTH = 16
 """A beginning of fewer ids is written again rather than referred to."""
@@ -43,6 +44,7 @@ class Stored(NamedTuple):
     base: int | None
     shared: int
     own: bytes | None
+    """As `narrow` writes ids."""
 
 
 def shortened(prompt: bytes | None, earlier: Iterable[tuple[int, Seen]]) -> Stored:
@@ -54,7 +56,9 @@ def shortened(prompt: bytes | None, earlier: Iterable[tuple[int, Seen]]) -> Stor
             base, kept = row, length
         if length == len(seen.prompt) + len(seen.sampled):  # it goes on from there: none before has more of it
             break
-    return Stored(None, 0, prompt) if base is None else Stored(base, kept // WIDTH, (prompt or b"")[kept:])
+    if base is None:
+        return Stored(None, 0, narrow(prompt))
+    return Stored(base, kept // WIDTH, narrow((prompt or b"")[kept:]))
 
 
 def _shared(prompt: bytes, seen: Seen) -> int:
@@ -73,8 +77,8 @@ class PromptReader:
         self._size = 0
 
     def read(self, row: int, stored: Stored, sampled: bytes | None) -> bytes | None:
-        """The prompt of the call in `row`."""
-        prompt = stored.own
+        """The prompt of the call in `row`, which sampled `sampled`."""
+        prompt = widen(stored.own)
         if stored.base is None:
             if stored.shared != 0:
                 raise StoreDamaged(f"the prompt of call {row} keeps a part of no call; `stemma verify` names it")
@@ -94,7 +98,7 @@ class PromptReader:
             ).fetchone()
             if found is None:
                 raise StoreDamaged(f"call {row}, on whose prompt others build, is missing; `stemma verify` names them")
-            waiting.append((row, Stored(*found[:3]), found[3]))
+            waiting.append((row, Stored(*found[:3]), widen(found[3])))
             base = found[0]
             if base is None or base >= row:
                 break

@@ -24,11 +24,12 @@ from stemma.core.message import Message
 from stemma.errors import NameTaken
 from stemma.store.lines import EMPTY, StoredLine, nodes_of, write_line, write_messages, write_runs
 from stemma.store.memory import name_taken, shape
+from stemma.store.narrow import narrow
 from stemma.store.prompts import Seen, Stored, shortened
 from stemma.store.writer import Transaction
 
 _LOOK_BACK = 8
-"""How many earlier calls are tried for a prompt to build on: parallel samples and rollbacks included, without a search."""
+"""How many earlier calls a prompt may build on: enough for parallel samples and rollbacks, without a search."""
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -213,7 +214,7 @@ class GraphWriter:
             "INSERT INTO call (hash, saw, made, event, toolset, body,"
             " prompt_base, prompt_shared, prompt_ids, sampled_ids, logprobs)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*names, toolset, parts[0], *prompt, call.sampled_ids, call.logprobs),
+            (*names, toolset, parts[0], *prompt, narrow(call.sampled_ids), call.logprobs),
         ).lastrowid
         assert row is not None
         return row

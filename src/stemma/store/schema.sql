@@ -35,8 +35,8 @@ CREATE TABLE call (             -- one model call
     body        BLOB NOT NULL,  -- canonical JSON: model, sampling parameters, finish reason, usage, timing, cost, extra
     prompt_base INTEGER REFERENCES call, -- an earlier call that the prompt begins like; NULL: none
     prompt_shared INTEGER NOT NULL, -- how many ids of what that call saw and sampled it begins with
-    prompt_ids  BLOB,           -- int32 little-endian: the prompt as the engine saw it, after those; NULL: not known
-    sampled_ids BLOB,           -- int32 little-endian: what it sampled
+    prompt_ids  BLOB,           -- the prompt as the engine saw it, after those; as narrow.py writes ids; NULL: not known
+    sampled_ids BLOB,           -- what it sampled, written in the same way
     logprobs    BLOB            -- float32 little-endian: one for each sampled id
 );
 CREATE INDEX call_made ON call (made);
