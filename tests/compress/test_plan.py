@@ -37,7 +37,7 @@ def test_results_stay_with_the_call_they_name_wherever_they_stand():
     call = {"role": "assistant", "tool_calls": [{"id": "a"}, {"id": "b"}]}
     late = {"role": "tool", "tool_call_id": "a", "content": "1"}
     items = [call, {"role": "assistant", "content": "thinking"}, late, {"role": "user", "content": "?"}]
-    assert units(turns_of(items)) == [range(0, 3), range(3, 4)]
+    assert units(turns_of(items)) == [range(3), range(3, 4)]
 
 
 def test_a_system_turn_that_is_not_protected_may_go():
@@ -62,7 +62,7 @@ def test_no_unit_is_cut_that_was_not_needed(shape, excess, summary_tokens, last)
         return sum(size - summary_room(size, summary_tokens) for size in sizes)
 
     if cuts:
-        final = [unit for unit in units(turns) if unit.stop == cuts[-1].stop][0]
+        final = next(unit for unit in units(turns) if unit.stop == cuts[-1].stop)
         less = [*cuts[:-1], Cut(cuts[-1].start, final.start)]
         assert saved(less) < excess
 
@@ -70,4 +70,4 @@ def test_no_unit_is_cut_that_was_not_needed(shape, excess, summary_tokens, last)
 def test_units_of_odd_orders_cover_every_turn_once():
     turns = [Turn("tool", ""), Turn("gpt", ""), Turn("human", ""), Turn("tool", "", 1), Turn("tool", "", 1)]
     assert [i for unit in units(turns) for i in unit] == list(range(5))
-    assert units(turns) == [range(0, 1), range(1, 5)]
+    assert units(turns) == [range(1), range(1, 5)]

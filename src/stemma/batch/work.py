@@ -42,20 +42,22 @@ async def work(task: Task, graph: MessageGraph, record: Record, desk: Desk) -> R
     """Do what is left of a task; the record at its end is saved."""
     begun, before = desk.clock(), record.seconds
     book = _Book(graph, record, desk.save)
+    time_left = asyncio.timeout(_left(desk.agent, before))
     try:
         if desk.prepare is not None:
             await desk.prepare()
         async with desk.agent.start(graph) as conversation:
-            async with asyncio.timeout(_left(desk.agent, before)):
+            async with time_left:
                 await _converse(task, conversation, book, desk)
             if desk.score is not None and book.record.ended:
                 book.record = await desk.score(book.record, conversation)
-    except TimeoutError:
-        book.note(Stopped("seconds"))
     except StoreError:
         raise
     except Exception as problem:  # noqa: BLE001  the boundary: whatever breaks a task is kept as its failure
-        book.record = failed(book.record, failure_of(problem), stop="error")
+        if time_left.expired():
+            book.note(Stopped("seconds"))
+        else:
+            book.record = failed(book.record, failure_of(problem), stop="error")
     book.record = msgspec.structs.replace(
         book.record, seconds=round(before + desk.clock() - begun, 4), finished=desk.now()
     )

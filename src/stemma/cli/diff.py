@@ -4,14 +4,14 @@ from typing import Annotated
 
 import typer
 
-from stemma.cli.options import DEFAULT_STORE, JsonOption, StoreOption, reading
+from stemma.cli.options import CONFIGURED, JsonOption, StoreOption, reading
 from stemma.cli.screen import Screen
 
 
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A line: NAME, NAME@VERSION, or an id (the line up to it).")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another.")],
-    store: StoreOption = DEFAULT_STORE,
+    store: StoreOption = CONFIGURED,
     json: JsonOption = False,
 ) -> None:
     """Compare two lines, message by message and word by word.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stemma.cli.options import DEFAULT_STORE, JsonOption, StoreOption
+from stemma.cli.options import CONFIGURED, JsonOption, StoreOption
 from stemma.cli.screen import Screen
 from stemma.errors import BadRecord, NotFound
 
@@ -39,7 +39,7 @@ def import_(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Dataset files: .jsonl, .jsonl.gz, .jsonl.zst.")
     ],
-    store: StoreOption = DEFAULT_STORE,
+    store: StoreOption = CONFIGURED,
     as_: Annotated[
         str | None, typer.Option("--as", metavar="KIND", help="hermes, sharegpt or openai; seen by itself.")
     ] = None,

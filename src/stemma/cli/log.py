@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stemma.cli.options import DEFAULT_STORE, JsonOption, StoreOption, reading
+from stemma.cli.options import CONFIGURED, JsonOption, StoreOption, reading
 from stemma.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def log(
     ] = None,
     graph: Annotated[bool, typer.Option("--graph", help="Draw all lines in lanes, subagents included.")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Write a Mermaid diagram of the same.")] = False,
-    store: StoreOption = DEFAULT_STORE,
+    store: StoreOption = CONFIGURED,
     json: JsonOption = False,
 ) -> None:
     """List the graphs of a store, or the messages of one.

@@ -9,10 +9,24 @@ import typer
 if TYPE_CHECKING:
     from stemma.store import Store
 
-DEFAULT_STORE = "stemma.db"
+CONFIGURED = ""
+"""The store that the settings name: `stemma.db` in the current folder, unless somebody says otherwise."""
+
+
+def named_store(path: str) -> str:
+    """The path of the store that is meant."""
+    if path != CONFIGURED:
+        return path
+    from stemma.cli.settings import load_settings
+
+    return str(load_settings().get("store"))
+
 
 StoreOption = Annotated[
-    str, typer.Option("--store", "-s", envvar="STEMMA_STORE", metavar="PATH", help="The store to read.")
+    str,
+    typer.Option(
+        *("--store", "-s"), metavar="PATH", callback=named_store, show_default="stemma.db", help="The store to use."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else, to standard output.")]
 

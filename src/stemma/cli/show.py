@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stemma.cli.options import DEFAULT_STORE, JsonOption, StoreOption, reading
+from stemma.cli.options import CONFIGURED, JsonOption, StoreOption, reading
 from stemma.cli.screen import Screen, pad, visible, width_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def show(
     node: Annotated[
         str, typer.Argument(metavar="NODE", help="An id or its beginning, NAME, NAME@VERSION or NAME:INDEX.")
     ],
-    store: StoreOption = DEFAULT_STORE,
+    store: StoreOption = CONFIGURED,
     json: JsonOption = False,
 ) -> None:
     """Show one message in full.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stemma.cli.options import DEFAULT_STORE, JsonOption, reading
+from stemma.cli.options import CONFIGURED, JsonOption, named_store, reading
 from stemma.cli.screen import Screen, pad
 
 if TYPE_CHECKING:
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 def verify(
     store: Annotated[
-        str, typer.Argument(envvar="STEMMA_STORE", metavar="PATH", help="The store or the export to check.")
-    ] = DEFAULT_STORE,
+        str,
+        typer.Argument(
+            metavar="PATH", callback=named_store, show_default="stemma.db", help="The store or the export to check."
+        ),
+    ] = CONFIGURED,
     json: JsonOption = False,
 ) -> None:
     """Derive every id in a store again, or prove the rows of an export, and name all that is wrong.

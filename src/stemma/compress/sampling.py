@@ -4,7 +4,7 @@ Each row is taken with the chance that as many as are still wanted stand among t
 are taken as were wanted.
 
 >>> list(Sample(30, seed=1).of(range(10), 10))
-[2, 4, 9]
+[5, 7, 8]
 """
 
 from collections.abc import Iterable, Iterator

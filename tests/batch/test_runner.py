@@ -1,0 +1,125 @@
+"""Many tasks at once: how many, what one of them may do to the others, and what stopping leaves behind."""
+
+import asyncio
+import sys
+import threading
+import time
+
+import pytest
+
+from batches import adder, adding_agent, lines_of, records_of
+from stemma import open_store
+from stemma.agent.agent import Agent
+from stemma.batch.batch import run_batch
+from stemma.batch.places import places_of
+from stemma.errors import NotWritten
+from stemma.models.protocol import Request
+from stemma.models.scripted import ScriptedModel
+
+
+class Busy:
+    """A model that takes a moment, and knows how many ask at once."""
+
+    def __init__(self, seconds=0.01, turns=1):
+        self.seconds, self.turns, self.now, self.most = seconds, turns, 0, 0
+
+    async def __call__(self, request: Request):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(self.seconds)
+        self.now -= 1
+        return adder(request)
+
+
+def rows(number):
+    return [f"prompt {i}" for i in range(number)]
+
+
+def run(prompts, folder, script, **more):
+    batch = run_batch(prompts, agent=adding_agent(ScriptedModel(script)), name="r", folder=folder, **more)
+    return batch, list(batch)
+
+
+def test_no_more_run_at_once_than_was_said(tmp_path):
+    busy = Busy()
+    run(rows(20), tmp_path, busy, concurrency=3)
+    assert busy.most == 3
+
+
+def test_without_a_number_as_many_run_as_the_endpoint_bears(tmp_path):
+    busy = Busy(seconds=0.03)
+    batch, _ = run(rows(150), tmp_path, busy)
+    assert busy.most > 32
+    assert batch.progress.limit_why in ("starting", "going well")
+
+
+def test_a_tool_that_raises_or_exits_ends_no_other_conversation(tmp_path):
+    def leaves(n: int) -> int:
+        """Leave.
+
+        n: how
+        """
+        if n % 2:
+            sys.exit(3)
+        raise MemoryError("too much")
+
+    def calls_it(request):
+        last = request.messages[-1]
+        if last["role"] == "tool":
+            return {"content": f"It said {last['content']}", "reasoning": "r"}
+        function = {"name": "leaves", "arguments": f'{{"n": {len(last["content"])}}}'}
+        return {"content": None, "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+
+    agent = Agent(model=ScriptedModel(calls_it), tools=[leaves])
+    results = list(run_batch(["a", "bb", "ccc"], agent=agent, name="r", folder=tmp_path))
+    assert [result.record.status for result in results] == ["completed"] * 3
+    assert all(result.record.tools["leaves"].failure == 1 for result in results)
+
+
+def test_a_store_that_refuses_ends_the_run_with_its_error_and_the_run_goes_on_later(tmp_path, monkeypatch):
+    from stemma.store.sqlite import SQLiteStore
+
+    saved, honest = [], SQLiteStore.save_soon
+
+    def full(self, graph, name, **more):
+        saved.append(name)
+        if len(saved) > 7:
+            raise NotWritten("the disk is full")
+        return honest(self, graph, name, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SQLiteStore, "save_soon", full)
+        with pytest.raises(NotWritten, match="the disk is full"):
+            run(rows(20), tmp_path, Busy(), concurrency=2)
+    run(rows(20), tmp_path, Busy())
+    assert [record.status for record in records_of(tmp_path, "r").values()] == ["completed"] * 20
+
+
+def test_stopping_is_told_with_its_reason_and_leaves_whole_files(tmp_path):
+    batch = run_batch(rows(30), agent=adding_agent(ScriptedModel(Busy())), name="r", folder=tmp_path, concurrency=2)
+    for _ in batch:
+        batch.stop("enough")
+    assert batch.progress.stopping == "enough"
+    done = batch.statistics["tasks"]["completed"]
+    assert 1 <= done < 30
+    assert len(lines_of(tmp_path / "r" / "trajectories.jsonl")) == done
+
+
+def test_cancelling_does_not_wait_for_replies(tmp_path):
+    async def never(request):
+        await asyncio.sleep(600)
+
+    batch = run_batch(rows(4), agent=adding_agent(ScriptedModel(never)), name="r", folder=tmp_path)
+    threading.Timer(0.3, batch.cancel).start()
+    began = time.monotonic()
+    assert list(batch) == []
+    assert time.monotonic() - began < 5
+    with open_store(tmp_path / "r" / "stemma.db", create=False) as store:
+        assert store.verify() == []
+
+
+def test_working_folders_are_gone_when_a_run_is_done(tmp_path):
+    prompts = [{"prompt": f"p{i}", "files": {"a.txt": "x"}} for i in range(5)]
+    run(prompts, tmp_path, Busy())
+    place = places_of(tmp_path / "r")
+    assert not place.exists() or list(place.iterdir()) == []
