@@ -23,7 +23,6 @@ from stemma.tools.terminal import terminal
 FILES = {
     "notes.txt": "Milk\nEggs\nFlour\n",
     "people.txt": "Ada lives in London.\n",
-    "hello.py": "print('hello world')\n",
 }
 
 
@@ -48,7 +47,7 @@ QUESTIONS = [
     ("Where does Ada live? Look in people.txt.", read_file),
     ("Write 'good morning' to hello.txt.", write_file),
     ("How many lines are in notes.txt?", terminal),
-    ("Run hello.py with python3.", terminal),
+    ("How many words are in people.txt?", terminal),
     ("What is 17 times 23?", multiply),
 ]
 
@@ -111,18 +110,20 @@ def say(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
 
 
-def stemma(*words: str) -> None:
-    print(f"$ stemma {' '.join(words)}", flush=True)
-    subprocess.run([sys.executable, "-m", "stemma", *words], check=True)
+def stemma(*words: str) -> str:
+    """What the command writes; its progress and errors are shown as they come."""
+    command = [sys.executable, "-m", "stemma", *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.rstrip()
 
 
-def fetched_model() -> str:
-    get = [sys.executable, "-m", "stemma", "models", "get"]
-    return subprocess.run(get, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+def run(command: str, most: int = 40) -> None:
+    """Show a command of stemma, and the first lines of what it writes."""
+    written = stemma(*command.split()).splitlines()
+    print(f"$ stemma {command}", *written[:most], sep="\n", flush=True)
 
 
 def main() -> None:
-    model = LocalModel(fetched_model(), tight=True, threads=os.cpu_count() or 1, params={"temperature": 0})
+    model = LocalModel(stemma("models", "get"), tight=True, threads=os.cpu_count() or 1, params={"temperature": 0})
     say(f"{model.name} answers in this process, each question with a tool:")
     graphs = asyncio.run(converse(model))
 
@@ -132,12 +133,11 @@ def main() -> None:
             for number, graph in enumerate(graphs, 1):
                 store.save(graph, f"question-{number}")
         say("Both lines of the last conversation, in the store:")
-        stemma("log", f"question-{len(graphs)}", "--graph", "--store", "stemma.db")
-        say("What to train on, as text, and as the very tokens that the model saw and sampled:")
-        stemma("export", "stemma.db", "--for", "hermes", "-o", "hermes")
-        stemma("export", "stemma.db", "--for", "tokens", "-o", "tokens")
-        say("Every id in the store can be derived again:")
-        stemma("verify", "stemma.db")
+        run(f"log question-{len(graphs)} --graph --store stemma.db")
+        say("What to train on, as text and as the very tokens the model saw and sampled; every id checked:")
+        run("export stemma.db --for hermes -o hermes", most=1)
+        run("export stemma.db --for tokens -o tokens.jsonl", most=2)
+        run("verify stemma.db")
 
 
 if __name__ == "__main__":

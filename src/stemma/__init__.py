@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from stemma.agent.agent import Agent, Conversation
     from stemma.agent.limits import Limits
     from stemma.batch.batch import run_batch
+    from stemma.formats.files import load_trajectories, save_trajectory
+    from stemma.formats.from_hermes import from_trajectory
+    from stemma.formats.hermes import to_trajectory
     from stemma.models.local import LocalModel
     from stemma.models.openai_api import OpenAIModel
     from stemma.models.replay import ReplayModel
     from stemma.models.scripted import ScriptedModel
-    from stemma.formats.files import load_trajectories, save_trajectory
-    from stemma.formats.from_hermes import from_trajectory
-    from stemma.formats.hermes import to_trajectory
     from stemma.store import Store, open_store
 
 __all__ = [

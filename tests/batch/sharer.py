@@ -1,6 +1,6 @@
 """Runs a batch in a process of its own beside others. Run by `tests/batch/test_processes.py`.
 
-    python sharer.py FOLDER NAME TASKS    waits for a line of input, then prints the name of each task it ended
+python sharer.py FOLDER NAME TASKS    waits for a line of input, then prints the name of each task it ended
 """
 
 import asyncio

@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,11 +34,15 @@ def indices(path):
 
 
 def test_a_part_appears_as_soon_as_the_last_of_its_tasks_has_ended(tmp_path):
-    seen = []
+    async def waits_at_the_third(request):
+        await asyncio.sleep(0.5 if "prompt 2" in str(request.messages) else 0)
+        return adder(request)
+
     rows = [f"prompt {i}" for i in range(6)]
-    for _ in run_batch(rows, agent=adding_agent(), name="r", folder=tmp_path, batch_size=2, concurrency=1):
-        seen.append(len(list((tmp_path / "r").glob("batch_*"))))
-    assert seen[0] < 3
+    agent = adding_agent(ScriptedModel(waits_at_the_third))
+    batch = run_batch(rows, agent=agent, name="r", folder=tmp_path, batch_size=2, concurrency=6)
+    seen = [sorted(path.name[6:9] for path in (tmp_path / "r").glob("batch_*")) for _ in batch]
+    assert ["001", "003"] in seen
     assert [indices(tmp_path / "r" / f"batch_00{n}_output.jsonl") for n in (1, 2, 3)] == [[0, 1], [2, 3], [4, 5]]
 
 

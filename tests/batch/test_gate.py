@@ -113,6 +113,16 @@ async def test_room_for_more_lets_those_in_who_wait():
     await asyncio.gather(*tasks)
 
 
+def test_it_grows_while_more_would_be_begun_although_some_of_those_under_way_ask_nothing():
+    told = []
+    gate = Gate(Pace(4, 8), lambda: 0.0, grown=lambda: told.append(gate.pace.limit))
+    gate.went_well()
+    assert (gate.pace.limit, told) == (4, [])
+    gate.wanted = True
+    gate.went_well()
+    assert (gate.pace.limit, told) == (5, [5])
+
+
 @in_loop
 async def test_a_paced_model_tells_the_gate_and_whoever_watches_the_task():
     gate, told = Gate(Pace(10, 10), lambda: 0.0), []

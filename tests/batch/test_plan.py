@@ -72,7 +72,7 @@ def test_seeds_differ_by_task_and_repeat_by_run():
 
 
 def test_the_samples_of_a_prompt_share_their_draw_and_equal_prompts_have_draws_of_their_own():
-    half = Distribution("half", {name: 50 for name in "abcdefgh"})
+    half = Distribution("half", dict.fromkeys("abcdefgh", 50))
     made = planned(["same"] * 6, 3)
     drawn = {(task.ordinal, task.sample): tuple(drawn_toolsets(half, 1, task)) for task in made}
     assert all(drawn[ordinal, sample] == drawn[ordinal, 0] for ordinal, sample in drawn)

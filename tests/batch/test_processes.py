@@ -1,5 +1,6 @@
 """Eight processes run one batch at once: they share the work, each task is done once, and the files are whole."""
 
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -17,8 +18,6 @@ PROCESSES = 8
 
 def run_at_once(folder: Path, names: list[str], tasks: int) -> list[list[str]]:
     """Start a process for each name, let all begin in one moment; what each ended."""
-    import subprocess
-
     processes = [start(python(SHARER, folder, name, tasks), stdin=subprocess.PIPE) for name in names]
     for process in processes:
         process.stdin.write("go\n")

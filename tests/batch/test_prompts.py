@@ -43,7 +43,9 @@ def test_a_row_names_its_tools_place_limits_and_files():
     assert as_row("p", 0).toolsets is None
 
 
-@given(st.dictionaries(st.text(min_size=1), st.one_of(st.text(), st.integers(-(2**53), 2**53), st.lists(st.booleans()))))
+@given(
+    st.dictionaries(st.text(min_size=1), st.one_of(st.text(), st.integers(-(2**53), 2**53), st.lists(st.booleans())))
+)
 def test_all_other_columns_are_carried_along(columns):
     own = {"prompt", "system", "toolsets", "tools", "limits", "image", "docker_image", "cwd", "files", "id"}
     others = {name: value for name, value in columns.items() if name not in own}

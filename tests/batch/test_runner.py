@@ -5,14 +5,11 @@ import sys
 import threading
 import time
 
-import pytest
-
-from batches import adder, adding_agent, lines_of, records_of
+from batches import adder, adding_agent, lines_of
 from stemma import open_store
 from stemma.agent.agent import Agent
 from stemma.batch.batch import run_batch
 from stemma.batch.places import places_of
-from stemma.errors import NotWritten
 from stemma.models.protocol import Request
 from stemma.models.scripted import ScriptedModel
 
@@ -76,25 +73,6 @@ def test_a_tool_that_raises_or_exits_ends_no_other_conversation(tmp_path):
     assert all(result.record.tools["leaves"].failure == 1 for result in results)
 
 
-def test_a_store_that_refuses_ends_the_run_with_its_error_and_the_run_goes_on_later(tmp_path, monkeypatch):
-    from stemma.store.sqlite import SQLiteStore
-
-    saved, honest = [], SQLiteStore.save_soon
-
-    def full(self, graph, name, **more):
-        saved.append(name)
-        if len(saved) > 7:
-            raise NotWritten("the disk is full")
-        return honest(self, graph, name, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SQLiteStore, "save_soon", full)
-        with pytest.raises(NotWritten, match="the disk is full"):
-            run(rows(20), tmp_path, Busy(), concurrency=2)
-    run(rows(20), tmp_path, Busy())
-    assert [record.status for record in records_of(tmp_path, "r").values()] == ["completed"] * 20
-
-
 def test_stopping_is_told_with_its_reason_and_leaves_whole_files(tmp_path):
     batch = run_batch(rows(30), agent=adding_agent(ScriptedModel(Busy())), name="r", folder=tmp_path, concurrency=2)
     for _ in batch:
@@ -118,8 +96,22 @@ def test_cancelling_does_not_wait_for_replies(tmp_path):
         assert store.verify() == []
 
 
-def test_working_folders_are_gone_when_a_run_is_done(tmp_path):
+def test_working_folders_are_gone_when_a_run_is_done_also_those_that_a_crash_left(tmp_path):
     prompts = [{"prompt": f"p{i}", "files": {"a.txt": "x"}} for i in range(5)]
+    _, results = run(prompts, tmp_path, Busy())
+    places = places_of(tmp_path / "r")
+    assert not places.exists()
+    (places / results[0].record.name).mkdir(parents=True)
     run(prompts, tmp_path, Busy())
-    place = places_of(tmp_path / "r")
-    assert not place.exists() or list(place.iterdir()) == []
+    assert not places.exists()
+
+
+def test_a_failed_task_keeps_its_folder_until_it_is_tried_again(tmp_path):
+    prompts = [{"prompt": "p", "files": {"a.txt": "x"}}]
+    _, results = run(prompts, tmp_path, lambda request: ValueError("odd"))
+    place = places_of(tmp_path / "r") / results[0].record.name
+    assert (place / "a.txt").exists()
+    assert run(prompts, tmp_path, Busy(), retry_failed=False)[1] == []
+    assert (place / "a.txt").exists()
+    run(prompts, tmp_path, Busy())
+    assert not place.exists()

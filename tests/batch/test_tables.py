@@ -77,7 +77,7 @@ def test_a_folder_of_several_splits_asks_for_one(tmp_path):
 @pytest.mark.parametrize("name", ["none.jsonl", "rows.xlsx"])
 def test_what_cannot_be_read_is_told_at_once(tmp_path, name):
     (tmp_path / "rows.xlsx").write_bytes(b"PK")
-    with pytest.raises(BadTable, match="there is no file|rows are read from"):
+    with pytest.raises(BadTable, match=r"there is no file|rows are read from"):
         read_table(tmp_path / name)
 
 

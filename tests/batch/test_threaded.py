@@ -31,11 +31,10 @@ def test_all_comes_in_order():
 
 
 def test_what_is_raised_there_is_raised_here_after_all_that_came_before():
-    seen = []
+    items = in_a_thread(Source(3, ValueError("odd")))
+    assert [next(items) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="odd"):
-        for item in in_a_thread(Source(3, ValueError("odd"))):
-            seen.append(item)
-    assert seen == [0, 1, 2]
+        next(items)
 
 
 def test_who_leaves_early_stops_the_work_and_leaves_no_thread():

@@ -1,12 +1,15 @@
 """Token exports and their proof, by the commands."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from cli.conftest import Run
-from stemma import open_store
+from embedded import gguf, smollm2
+from stemma import MessageGraph, open_store
+from stemma.models.protocol import Request
 from token_conversations import Chat, Words, user
 
 
@@ -83,3 +86,24 @@ def test_files_of_text_have_no_tokens_to_export(run: Run, tmp_path: Path):
     code, _, err = run("export", "t.jsonl", "--for", "tokens", "--out", "out")
     assert code == 1
     assert "is no store" in err
+
+
+def test_logprobs_of_the_embedded_model_are_computed_again(run: Run, tmp_path: Path):
+    model = smollm2(params={"max_tokens": 8, "seed": 1})
+    graph = MessageGraph([{"role": "user", "content": "Name a colour."}])
+
+    async def converse() -> None:
+        for question in ("Another one.", "Thanks."):
+            reply = await model.reply(Request(messages=graph.messages()))
+            graph.record(reply.message, reply.call)
+            graph.append({"role": "user", "content": question})
+        await model.close()
+
+    asyncio.run(converse())
+    with open_store(tmp_path / "stemma.db") as store:
+        store.save(graph, "a")
+    told = json.loads(run("export", "stemma.db", "--for", "tokens", "--out", "out", "--json").out)
+    assert told["counts"]["rows"] == 1  # the second prompt goes on from what was sampled
+    again = json.loads(run("verify", "out", "--recompute", "1", "--gguf", str(gguf()), "--json").out)["recomputed"]
+    assert again["tokens"] == told["counts"]["trained_tokens"]
+    assert again["mean"] < 0.06

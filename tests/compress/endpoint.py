@@ -20,8 +20,7 @@ class Endpoint:
 
 @contextmanager
 def endpoint():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     server.told = Endpoint(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -33,15 +32,22 @@ def endpoint():
         server.server_close()
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, address):
+        """A client that was killed is no news."""
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    def do_GET(self):  # noqa: N802 - the library's name
+    def do_GET(self):
         told = self.server.told
         self.answer({"chat_template": told.template} if self.path == "/props" and told.template else None)
 
-    def do_POST(self):  # noqa: N802
+    def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.answer(self.tokens(body) if self.path == "/tokenize" else self.chat(body))
 
@@ -52,10 +58,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def chat(self, body):
         told = self.server.told
-        time.sleep(told.delay)
         told.prompts.append(body["messages"][0]["content"])
         told.keys.append(self.headers.get("Authorization"))
         told.bodies.append(body)
+        time.sleep(told.delay)
         message = {"role": "assistant", "content": "It ran the tests."}
         usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
         return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "model": "m", "usage": usage}

@@ -15,6 +15,7 @@ from stemma.compress.settings import Metrics, Output, Processing
 from stemma.formats.files import load_trajectories
 
 HOW = settings(target=700)
+EVERYTHING = Sample()
 
 
 def write(path, rows):
@@ -27,7 +28,7 @@ def row(number, steps=10):
     return {"prompt_index": number, "conversations": agentic(steps), "completed": True, "score": 0.5}
 
 
-def compress(path, out=None, how=HOW, summarizer=None, sample=Sample()):
+def compress(path, out=None, how=HOW, summarizer=None, sample=EVERYTHING):
     async def go():
         run = Run(how, Words(), summarizer or saying(20))
         files = await compress_files(Source(path, sample), out, run, {"settings": "x"})

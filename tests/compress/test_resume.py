@@ -1,6 +1,7 @@
 """A run that is killed goes on where it was: the same output, and no summary paid for twice."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -52,6 +53,7 @@ def kill_after(process, served, answers):
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.communicate()
+    time.sleep(0.1)  # what was sent before is received
 
 
 def paid(path):
@@ -98,10 +100,8 @@ def run(path, identity="one", kill_at=None):
         how = settings(target=300)
         await compress_files(Source(path, Sample()), None, Run(how, Words(), summarizer, on_row), {"run": identity})
 
-    try:
+    with contextlib.suppress(Killed):
         asyncio.run(go())
-    except Killed:
-        pass
     return len(model.requests)
 
 

@@ -40,7 +40,11 @@ def conversations(folder: Path) -> dict[str, Any]:
     with open_store(folder / "r" / "stemma.db", create=False) as store:
         assert store.verify() == []
         return {
-            name: (store.load(name).messages(), len(store.load(name).calls()), msgspec.structs.replace(record, attempts=0))
+            name: (
+                store.load(name).messages(),
+                len(store.load(name).calls()),
+                msgspec.structs.replace(record, attempts=0),
+            )
             for name, record in records_of(folder, "r").items()
         }
 

@@ -46,7 +46,10 @@ def made(tmp_path_factory) -> dict[str, int]:
 def kill_points(made: dict[str, int], points: int) -> list[tuple[str, int]]:
     """Calls and their numbers, spread over the run: each kind by its share, and at least some of each."""
     total = sum(made.values())
-    shares = {call: max(round(points * made.get(call, 0) / total), min(points // 20, made.get(call, 0))) for call in STATE_CHANGING}
+    shares = {
+        call: max(round(points * made.get(call, 0) / total), min(points // 20, made.get(call, 0)))
+        for call in STATE_CHANGING
+    }
     return [(call, n) for call, share in shares.items() for n in spread(made.get(call, 0), share)]
 
 

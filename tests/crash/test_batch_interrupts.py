@@ -54,7 +54,21 @@ def stemma_batch(prompts: Path, url: str, *more: str) -> "subprocess.Popen[str]"
     """The command, running."""
     home = prompts.parent
     command = [sys.executable, "-c", "from stemma.cli.main import run; run()", "batch", str(prompts)]
-    command += ["-m", "m", "--base-url", url, "--toolsets", "file", "--name", "r", "-c", "3", "--display", "json", *more]
+    command += [
+        "-m",
+        "m",
+        "--base-url",
+        url,
+        "--toolsets",
+        "file",
+        "--name",
+        "r",
+        "-c",
+        "3",
+        "--display",
+        "json",
+        *more,
+    ]
     env = ENV | {"HOME": str(home), "TMPDIR": str(home), "OPENAI_API_KEY": "none"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, cwd=home, env=env, text=True, **pipes)

@@ -19,7 +19,7 @@ Offer such a model one tool, or two, and examples of just those: it takes the to
     </tool_call>
     tool
     <tool_response>
-    {"tool_call_id": "call_0", "name": "greet", "content": "Hi"}
+    {"tool_call_id": "call_2_0", "name": "greet", "content": "Hi"}
     </tool_response>
     assistant
     <think>
@@ -39,6 +39,8 @@ import msgspec
 from stemma.formats.hermes import to_trajectory
 
 _INSTRUCTION = "You are a careful assistant. Think in one line. Use a tool, then answer in one short sentence."
+_CALL_ID = "call_2_0"
+"""What the first call of a conversation is called."""
 _SPEAKERS = {"human": "user", "gpt": "assistant", "tool": "tool"}
 
 
@@ -87,14 +89,6 @@ EXAMPLES = (
         answer="The file is written: wrote 4 bytes to color.txt.",
     ),
     Example(
-        ask="Run main.py with python3.",
-        thought="I run: python3 main.py",
-        tool="terminal",
-        arguments={"command": "python3 main.py"},
-        result="done",
-        answer="The output is: done.",
-    ),
-    Example(
         ask="How many words are in plan.txt?",
         thought="I run: wc -w plan.txt",
         tool="terminal",
@@ -126,13 +120,13 @@ def small_system(examples: Iterable[Example]) -> str:
 
 def _written(example: Example) -> str:
     call = {
-        "id": "call_0",
+        "id": _CALL_ID,
         "function": {"name": example.tool, "arguments": msgspec.json.encode(example.arguments).decode()},
     }
     messages = [
         {"role": "user", "content": example.ask},
         {"role": "assistant", "content": None, "reasoning": example.thought, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_0", "content": example.result},
+        {"role": "tool", "tool_call_id": _CALL_ID, "content": example.result},
         {"role": "assistant", "content": example.answer, "reasoning": example.answer},
     ]
     return "\n".join(f"{_SPEAKERS[turn['from']]}\n{turn['value']}" for turn in to_trajectory(messages)[1:])

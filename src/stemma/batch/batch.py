@@ -16,6 +16,7 @@ tried again. `tests/batch/test_batch.py` proves it.
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -162,14 +163,18 @@ class Batch:
         return self.order.folder
 
     def stop(self, why: str = "asked to stop") -> None:
-        """Start no more tasks; those that run come to their end."""
+        """Start no more tasks; those that run come to their end. May be called from any thread."""
         if self._runner is not None:
-            self._runner.stop(why)
+            self._soon(self._runner, self._runner.stop, why)
 
     def cancel(self) -> None:
-        """Leave running tasks where they are; run it again to go on."""
+        """Leave running tasks where they are; run it again to go on. May be called from any thread."""
         if self._runner is not None:
-            self._runner.cancel()
+            self._soon(self._runner, self._runner.cancel)
+
+    def _soon(self, runner: Runner, do: Callable[..., None], *given: str) -> None:
+        with suppress(RuntimeError):  # its loop is closed: nothing runs that could be stopped
+            runner.loop.call_soon_threadsafe(do, *given)
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -58,10 +58,12 @@ def after_trouble(pace: Pace, problem: ModelError, now: float) -> Pace:
 class Gate:
     """Lets so many through at once."""
 
-    def __init__(self, pace: Pace, clock: Callable[[], float]) -> None:
+    def __init__(self, pace: Pace, clock: Callable[[], float], grown: Callable[[], None] = lambda: None) -> None:
         self.pace = pace
         self.inside = 0
-        self._clock = clock
+        self.wanted = False
+        """Whether more would be begun if the limit were higher, also while some of those under way ask nothing."""
+        self._clock, self._grown = clock, grown
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
@@ -76,9 +78,10 @@ class Gate:
 
     def went_well(self) -> None:
         """A question was answered."""
-        if self.inside >= self.pace.limit:  # with places to spare, more of them would change nothing
+        if self.wanted or self.inside >= self.pace.limit:  # with places to spare, more would change nothing
             self.pace = after_success(self.pace)
             self._admit()
+            self._grown()
 
     def troubled(self, problem: ModelError) -> None:
         """A question has to be asked again."""

@@ -76,15 +76,16 @@ class Runner:
         self.order, self._store, self._files, self.progress = order, store, files, progress
         many = order.concurrency
         pace = Pace(START, CEILING) if many is None else Pace(many, many, starting=False, why="as asked")
-        self._gate = Gate(pace, order.clock)
+        self._room = asyncio.Event()
+        self._gate = Gate(pace, order.clock, grown=self._room.set)
         self._agent_model = PacedModel(order.outfitter.agent.setup.model, self._gate)
         self._places = places_of(order.folder)
         self._running: set[asyncio.Task[None]] = set()
         self._results: asyncio.Queue[Result | None] = asyncio.Queue()
         self._problem: BaseException | None = None
         """What ended the run before its time."""
-        self._room = asyncio.Event()
         self._clearing = ThreadPoolExecutor(1, "clearing")
+        self.loop = asyncio.get_running_loop()
 
     def stop(self, why: str) -> None:
         """Start no more tasks; those that run come to their end."""
@@ -132,26 +133,26 @@ class Runner:
 
     def _start_if_open(self, task: Task, claims: Claims) -> None:
         """Start a task that is ours now, unless somebody has brought it to its end before."""
-        record = self._next_record(task)
-        if record is None:
-            claims.release(task.name)
-        else:
+        record = self._last_record(task) or self._first_record(task)
+        if not record.ended and (record.status != "failed" or self.order.retry_failed):
             self._start(task, record, claims)
+            return
+        if record.ended:
+            self._clearing.submit(clear, self._places / task.name)  # a crash may have come between its end and this
+        claims.release(task.name)
 
-    def _next_record(self, task: Task) -> Record | None:
-        """The record to go on from; None if nothing is left to do."""
+    def _last_record(self, task: Task) -> Record | None:
+        """What the store says of a task; None if it was never begun."""
         try:
-            record = read_record(self._store.metadata(task.name))
+            return read_record(self._store.metadata(task.name))
         except NotFound:
-            tools = self.order.outfitter.tools(task)
-            names = self.order.outfitter.toolsets(task)
-            record = fresh_record(
-                task, self.order.recipe, own_toolsets(tools) if names is None else names, self.order.seed
-            )
-            return msgspec.structs.replace(record, offered=[tool.name for tool in tools])
-        if record.ended or (record.status == "failed" and not self.order.retry_failed):
             return None
-        return record
+
+    def _first_record(self, task: Task) -> Record:
+        tools, names = self.order.outfitter.tools(task), self.order.outfitter.toolsets(task)
+        toolsets = own_toolsets(tools) if names is None else names
+        record = fresh_record(task, self.order.recipe, toolsets, self.order.seed)
+        return msgspec.structs.replace(record, offered=[tool.name for tool in tools])
 
     async def _wait_for_room(self) -> None:
         """Until another task may run."""
@@ -163,7 +164,9 @@ class Runner:
             if len(self._running) + self._results.qsize() < self._gate.pace.limit:
                 return
             self._room.clear()
+            self._gate.wanted = True
             await self._room.wait()
+            self._gate.wanted = False
 
     def _start(self, task: Task, record: Record, claims: Claims) -> None:
         self.progress.started(task.name, task.row.text)

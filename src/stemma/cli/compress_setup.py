@@ -18,11 +18,13 @@ from stemma.compress.counters import open_counter
 from stemma.compress.errors import OutputThere
 from stemma.compress.extractive import ExtractiveSummarizer
 from stemma.compress.files import Source, compress_files, forecast_files
+from stemma.compress.report import Forecasts
 from stemma.compress.run import Run
 from stemma.compress.sampling import Sample
 from stemma.compress.settings import Settings, Summarization, changed, settings_of
 from stemma.compress.stores import Graphs, compress_graphs, forecast_graphs
 from stemma.compress.summary import ModelSummarizer, Summarizer
+from stemma.models.prices import Prices, cost_of
 from stemma.models.protocol import Model
 from stemma.models.retry import Retries
 from stemma.store import open_store
@@ -67,9 +69,8 @@ async def opened(settings: Settings, choices: Choices, *, quiet: bool) -> AsyncI
             with _progress(quiet) as progress:
                 task = progress.add_task("compress", total=None)
                 summarizer = _summarizer(model, settings)
-                yield Tools(
-                    Run(settings, counter, summarizer, lambda: progress.advance(task)), progress, choices.dry_run
-                )
+                run = Run(settings, counter, summarizer, lambda: progress.advance(task))
+                yield Tools(run, progress, choices)
         finally:
             await counter.close()
     finally:
@@ -80,14 +81,14 @@ async def opened(settings: Settings, choices: Choices, *, quiet: bool) -> AsyncI
 class Tools:
     """Compresses files and stores, really or as a forecast."""
 
-    def __init__(self, run: Run, progress: Progress, dry_run: bool) -> None:
-        self._run, self._progress, self._dry = run, progress, dry_run
+    def __init__(self, run: Run, progress: Progress, choices: Choices) -> None:
+        self._run, self._progress, self._choices = run, progress, choices
 
     async def compress_files(self, path: Path, out: Path | None, sample: Sample) -> Outcome:
         source = Source(path, sample)
         self._progress.update(self._progress.task_ids[0], total=source.rows())
-        if self._dry:
-            forecasts = await forecast_files(source, self._run)
+        if self._choices.dry_run:
+            forecasts = self._priced(await forecast_files(source, self._run))
             return Outcome(self._run.report, forecasts, [], [str(bad) for bad in source.unreadable])
         identity = self._identity(sample) | {"files": [_stamp(file) for file in source.files]}
         files = await compress_files(source, out, self._run, identity)
@@ -101,10 +102,15 @@ class Tools:
         with open_store(path, create=False) as store:
             graphs = Graphs(store, run, sample)
             self._progress.update(self._progress.task_ids[0], total=graphs.rows())
-            if self._dry:
-                return Outcome(self._run.report, await forecast_graphs(graphs, self._run), [], [])
+            if self._choices.dry_run:
+                return Outcome(self._run.report, self._priced(await forecast_graphs(graphs, self._run)), [], [])
             report = await compress_graphs(graphs, path.parent, self._run, self._identity(sample))
         return Outcome(self._run.report, None, [str(path), *([str(report)] if report else [])], [])
+
+    def _priced(self, forecasts: Forecasts) -> Forecasts:
+        usage = {"prompt_tokens": forecasts.prompt_tokens, "completion_tokens": forecasts.completion_tokens}
+        forecasts.cost = cost_of(usage, _prices(self._run.settings, self._choices))
+        return forecasts
 
     def _identity(self, sample: Sample) -> dict[str, Any]:
         """What a run must have in common with the one it takes up."""
@@ -138,6 +144,18 @@ def _model(settings: Settings, choices: Choices) -> Model:
     if choices.model or choices.base_url or settings.summarization is None:
         return choose_model(usual, usual.get("model") or "local", choices.base_url)
     return _configured(settings.summarization)
+
+
+def _prices(settings: Settings, choices: Choices) -> Prices | None:
+    """What the model would cost, as the config of its name says; what runs on this machine costs nothing."""
+    usual = load_settings({"model": choices.model})
+    name = usual.get("model")
+    from_settings = settings.summarization is not None and not choices.model and not choices.base_url
+    if choices.summarizer == "extractive" or (not from_settings and (name or "local") == "local"):
+        return Prices(prompt=0, completion=0)
+    said = usual.section("models").get(name, {}).get("prices", {}) if not from_settings else {}
+    given = {key: value for key, value in said.items() if value is not None}
+    return Prices(**given) if given else None
 
 
 def _configured(wanted: Summarization) -> Model:

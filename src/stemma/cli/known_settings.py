@@ -55,7 +55,12 @@ KNOWN = (
         "agent.ephemeral", str, "", "Sent behind the system prompt, never exported.", flag="ephemeral-system-prompt"
     ),
     Setting("agent.prefill", _Text, None, "A JSON file of messages sent before the conversation.", paths=True),
-    Setting("agent.toolsets", list[str], ["file", "terminal", "todo"], "Tools the model is offered: toolsets or single tools."),
+    Setting(
+        "agent.toolsets",
+        list[str],
+        ["file", "terminal", "todo"],
+        "Tools the model is offered: toolsets or single tools.",
+    ),
     Setting("agent.tools", list[str], [], "Python files with tools of your own.", paths=True),
     Setting("agent.save_trajectories", bool, False, "Write each conversation to trajectory_samples.jsonl."),
     Setting("agent.turns", _Whole, 60, "Most model calls of one conversation; null: no limit."),

@@ -24,6 +24,10 @@ def verify(
             metavar="PATH", callback=named_store, show_default="stemma.db", help="The store or the export to check."
         ),
     ] = CONFIGURED,
+    recompute: Annotated[
+        int, typer.Option(metavar="K", min=0, help="An export: compute the logprobs of K rows again.")
+    ] = 0,
+    gguf: Annotated[Path | None, typer.Option(help="The model to do it with; else the embedded one.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Derive every id in a store again, or prove the rows of an export, and name all that is wrong.
@@ -36,7 +40,7 @@ def verify(
     if manifest := manifest_of(Path(store)):
         from stemma.cli.verify_export import verify_export
 
-        verify_export(manifest, json=json)
+        verify_export(manifest, recompute=recompute, gguf=gguf, json=json)
         return
     with reading(store) as opened:
         findings, counts = opened.verify(), _counts(opened)

@@ -3,7 +3,7 @@
     L0  text only         what the text formats give: the messages, not what the engine made of them
     L1  wire              the bytes of requests and replies; stemma does not keep them
     L2  token ids         prompts, samples and logprobs are, id for id, what was captured
-    L3  recomputed        logprobs are what the model gives again; not done here
+    L3  recomputed        logprobs are what the model gives again, for as many rows as one asks; `models/rescoring.py`
 
 `tests/cli/test_export_tokens.py` runs it on sound and changed exports.
 """
@@ -17,23 +17,65 @@ import typer
 from stemma.cli.screen import Screen, pad
 
 if TYPE_CHECKING:
-    from stemma.core.proof import Checked
-    from stemma.core.receipts import Manifest
+    from stemma.core.proof import Checked, WrittenRow
+    from stemma.core.receipts import Manifest, RowLine
+    from stemma.models.local_engine import Engine
+    from stemma.models.rescoring import Difference
 
 
-def verify_export(manifest_path: Path, *, json: bool) -> None:
+def verify_export(manifest_path: Path, *, recompute: int, gguf: Path | None, json: bool) -> None:
     """Prove an export; exits with 2 if it is not what it says."""
     from stemma.formats.token_proof import prove_export
 
     manifest, checked = prove_export(manifest_path)
+    again = _recomputed(manifest_path, recompute, gguf) if recompute and not checked.findings else None
     try:
-        _print_json(manifest_path, manifest, checked) if json else _print(manifest_path, manifest, checked)
+        print_ = _print_json if json else _print
+        print_(manifest_path, manifest, checked, again)
     finally:
         if checked.findings:
             raise typer.Exit(2)
 
 
-def _print_json(path: Path, manifest: "Manifest", checked: "Checked") -> None:
+def _recomputed(manifest_path: Path, rows: int, gguf: Path | None) -> "Difference":
+    """The logprobs of some rows, spread over the export, by the model itself."""
+    from asyncio import run
+
+    from stemma.cli.choosing import embedded_model
+    from stemma.models.local_engine import Engine
+    from stemma.models.rescoring import difference
+
+    some = _spread(manifest_path, rows)
+    longest = max((len(row.ids) // 4 for _, row in some), default=0)
+    engine = Engine(gguf or embedded_model(), longest + 8, threads=2, chat_template=None)
+    return difference(*run(_both(engine, some)))
+
+
+def _spread(manifest_path: Path, rows: int) -> "list[tuple[RowLine, WrittenRow]]":
+    from stemma.formats.token_proof import rows_with_spans
+
+    known = [(line, row) for line, row in rows_with_spans(manifest_path) if row.logprobs is not None]
+    return known[:: max(1, len(known) // rows)][:rows]
+
+
+async def _both(engine: "Engine", some: "list[tuple[RowLine, WrittenRow]]") -> tuple[list[float], list[float]]:
+    from stemma.core.call import unpack_ids, unpack_logprobs
+    from stemma.models.rescoring import rescore
+
+    captured: list[float] = []
+    again: list[float] = []
+    try:
+        for line, row in some:
+            places = [place for span in line.spans for place in range(span.start, span.end)]
+            logprobs = unpack_logprobs(row.logprobs or b"")
+            captured += [logprobs[place] for place in places]
+            again += await rescore(engine, unpack_ids(row.ids).tolist(), places)
+    finally:
+        await engine.close()
+    return captured, again
+
+
+def _print_json(path: Path, manifest: "Manifest", checked: "Checked", again: "Difference | None") -> None:
     level = {"L0": checked.excluded.get("no tokens", 0), "L2": checked.trained - checked.off_policy}
     Screen().json(
         {
@@ -43,11 +85,12 @@ def _print_json(path: Path, manifest: "Manifest", checked: "Checked") -> None:
             "root": manifest.root,
             "checked": msgspec.to_builtins(checked),
             "breaks": manifest.breaks,
+            "recomputed": None if again is None else msgspec.to_builtins(again),
         }
     )
 
 
-def _print(path: Path, manifest: "Manifest", checked: "Checked") -> None:
+def _print(path: Path, manifest: "Manifest", checked: "Checked", again: "Difference | None") -> None:
     screen = Screen()
     screen.line(
         (str(path.parent / manifest.file), "bold"),
@@ -58,7 +101,7 @@ def _print(path: Path, manifest: "Manifest", checked: "Checked") -> None:
         screen.line(("  left out  ", "yellow"), f"{count:,} × {reason}")
     for cause, count in sorted(manifest.breaks.items()):
         screen.line(("  break  ", "cyan"), f"{count:,} × {cause}")
-    _print_levels(screen, checked)
+    _print_levels(screen, checked, again)
     width = max((len(finding.kind) for finding in checked.findings), default=0)
     for finding in checked.findings:
         screen.line((pad(finding.kind, width), "red"), f"  {finding.subject}: {finding.detail}")
@@ -68,12 +111,21 @@ def _print(path: Path, manifest: "Manifest", checked: "Checked") -> None:
         screen.line(("proven", "green"), f": root {manifest.root}")
 
 
-def _print_levels(screen: Screen, checked: "Checked") -> None:
+def _print_levels(screen: Screen, checked: "Checked", again: "Difference | None") -> None:
     text_only, exact = checked.excluded.get("no tokens", 0), checked.trained - checked.off_policy
     screen.line(("  L0 text only   ", "dim"), f"{text_only:,} calls, none of them trained")
     screen.line(("  L1 wire        ", "dim"), "not kept")
     screen.line(("  L2 token ids   ", "dim"), f"{exact:,} calls", *_off_policy(checked))
-    screen.line(("  L3 recomputed  ", "dim"), "not done: nothing here says that the engine told the truth")
+    screen.line(("  L3 recomputed  ", "dim"), _told(again))
+
+
+def _told(again: "Difference | None") -> str:
+    from stemma.models.rescoring import NOISE
+
+    if again is None:
+        return "not done; nothing here says that the engine told the truth (--recompute K asks the model again)"
+    apart = f"mean difference {again.mean:.4f}, 99% within {again.p99:.4f}, largest {again.largest:.4f}"
+    return f"{again.tokens:,} tokens: {apart}; batch shapes alone make a mean of about {NOISE}"
 
 
 def _off_policy(checked: "Checked") -> list[tuple[str, str]]:

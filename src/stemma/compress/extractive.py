@@ -25,8 +25,6 @@ from stemma.compress.plan import Turn
 from stemma.compress.summary import Summary, prefixed
 from stemma.formats.markers import json_responses, seal
 
-_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-_THINK = re.compile(r"<think>.*?</think>", re.DOTALL)
 _TAGS = re.compile(r"</?tool_(?:response|call)>")
 _FAILURE = re.compile(
     r"\b(?:\w*(?:Error|Exception)\b|error:|errors?\b|fatal|failed|failure|denied|not found|Traceback)"
@@ -132,15 +130,25 @@ def _plain(value: Any) -> str:
 
 
 def _calls(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for found in _CALL.finditer(text):
+    for block in _blocks(text, "tool_call")[1]:
         try:
-            body = json.loads(found[1])
+            body = json.loads(block)
             arguments = body.get("arguments", {})
             arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError, AttributeError):
             continue
         if isinstance(body.get("name"), str):
             yield body["name"], arguments if isinstance(arguments, dict) else {}
+
+
+def _blocks(text: str, tag: str) -> tuple[str, list[str]]:
+    """The text outside the blocks of a tag, and what is inside each; found, not matched: text may be hostile."""
+    outside, inside, at = [], [], 0
+    while (start := text.find(f"<{tag}>", at)) >= 0 and (end := text.find(f"</{tag}>", start)) >= 0:
+        outside.append(text[at:start])
+        inside.append(text[start + len(tag) + 2 : end])
+        at = end + len(tag) + 3
+    return " ".join([*outside, text[at:]]), inside
 
 
 def _actions(calls: list[tuple[str, dict[str, Any]]], turns: Sequence[Turn]) -> str:
@@ -164,7 +172,7 @@ def _values(arguments: dict[str, Any], names: Sequence[str]) -> list[str]:
 
 def _words(turn: Turn) -> str:
     """What was said beside thoughts and calls; the last lines say where it came to."""
-    return _CALL.sub(" ", _THINK.sub(" ", turn.text)).strip()
+    return _blocks(_blocks(turn.text, "think")[0], "tool_call")[0].strip()
 
 
 def _each_once(items: Sequence[str]) -> list[str]:

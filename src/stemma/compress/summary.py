@@ -2,7 +2,7 @@
 
 The turns go in as text, long ones with their middle left out, so that the question fits the model's window; if the
 model finds it too long all the same, each turn is shown with half as much. What comes back is the summary or
-`NoSummary`: an empty answer is none, and nothing is ever put in its place. Control markers in it are spelt with their
+`NoSummary`: an answer without a word is none, and nothing is ever put in its place. Control markers in it are spelt with their
 JSON escape, so that no summary can open a tool call. `tests/compress/test_summary.py` proves it.
 
     Σ = "[CONTEXT SUMMARY]: " + what the model said
@@ -10,6 +10,7 @@ JSON escape, so that no summary can open a tool call. `tests/compress/test_summa
 
 import asyncio
 import random
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -41,6 +42,7 @@ Use about {tokens} tokens. Answer with the summary only.
 LONGEST_TURN = 3_000
 """Characters of a turn that are shown, if the window has room for them."""
 _SHORTEST_TURN = 60
+_WORD = re.compile(r"\w\w")
 _CHARS_A_TOKEN = 3
 """On the safe side: English has about four, code about three."""
 
@@ -132,8 +134,8 @@ def _reply_tokens(tokens: int) -> int:
 def _said(message: dict[str, Any]) -> str:
     content = message.get("content")
     text = seal(content).strip() if isinstance(content, str) else ""
-    if not text.removeprefix(PREFIX).strip():
-        raise BrokenReply("the summary is empty")
+    if not _WORD.search(text.removeprefix(PREFIX)):
+        raise BrokenReply(f"the summary is empty: {text[:40]!r}")
     return text
 
 

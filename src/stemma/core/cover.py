@@ -24,7 +24,7 @@ import msgspec
 from stemma.core.token_trie import WIDTH, Node, TokenTrie
 
 
-class TokenCall(msgspec.Struct, frozen=True):
+class TokenCall(msgspec.Struct, frozen=True, gc=False):
     """A call as the cover sees it; it sampled something."""
 
     prompt: bytes

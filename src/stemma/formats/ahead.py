@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 SHORT = 8
 """How many batches a short stream has at most."""
-_AHEAD = 3
+_AHEAD = 4
 """How many batches are under way."""
 
 

@@ -3,13 +3,14 @@
 `tests/formats/test_token_export.py` changes files and sees each change found.
 """
 
+from collections.abc import Iterator
 from hashlib import file_digest
 from pathlib import Path
 
 import msgspec
 
-from stemma.core.proof import Checked, prove
-from stemma.core.receipts import Manifest
+from stemma.core.proof import Checked, WrittenRow, prove
+from stemma.core.receipts import Manifest, RowLine, from_line
 from stemma.core.verify import Finding
 from stemma.errors import BadRecord, NotFound
 from stemma.formats.token_export import MANIFEST, RECEIPTS
@@ -21,6 +22,16 @@ def manifest_of(path: Path) -> Path | None:
     """The manifest of an export, given its folder or its data file; None if there is none."""
     found = (path if path.is_dir() else path.parent) / MANIFEST
     return found if found.is_file() and path.suffix != ".db" else None
+
+
+def rows_with_spans(manifest_path: Path) -> Iterator[tuple[RowLine, WrittenRow]]:
+    """Each row of an export that was proven, and what its receipts say of it."""
+    manifest, folder = _read_manifest(manifest_path), manifest_path.parent
+    preset = token_preset(manifest.preset)
+    assert preset is not None
+    lines = map(from_line, (folder / RECEIPTS).read_bytes().splitlines())
+    told = (line for line in lines if isinstance(line, RowLine))
+    return zip(told, read_rows(folder / Path(manifest.file).name, preset), strict=True)
 
 
 def prove_export(manifest_path: Path) -> tuple[Manifest, Checked]:

@@ -46,4 +46,11 @@ def write_json(value: Any) -> bytes:
     try:
         return _encode(value)
     except UnicodeEncodeError:  # a lone surrogate: JSON can say it only as an escape
-        return json.dumps(value, separators=(",", ":")).encode("ascii")
+        return json.dumps(value, separators=(",", ":"), default=_unraw).encode("ascii")
+
+
+def _unraw(value: Any) -> Any:
+    """What was written as JSON before, as a value."""
+    if isinstance(value, msgspec.Raw):
+        return json.loads(bytes(value))
+    raise TypeError(f"{type(value).__name__} is no JSON value")

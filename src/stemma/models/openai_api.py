@@ -17,6 +17,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Self
 
+import msgspec
+
+from stemma.core.call import encode_tools, plain_tools
 from stemma.core.canonical import plain
 from stemma.models.bodies import JsonBody, Receiver
 from stemma.models.completion import Asked, read_completion
@@ -188,7 +191,7 @@ class OpenAIModel:
     def _body(self, request: Request, params: dict[str, Any], *, n: int, streamed: bool) -> bytes:
         body: dict[str, Any] = {"model": self.name, "messages": self._outgoing(request.messages)}
         if request.tools:
-            body["tools"] = plain(request.tools, "tools")
+            body["tools"] = _ready(request.tools)
         if n > 1:
             body["n"] = n
         if streamed:
@@ -207,6 +210,13 @@ class OpenAIModel:
     def _renamed(self, message: dict[str, Any]) -> dict[str, Any]:
         kept = {key: value for key, value in message.items() if key != "reasoning"}
         return kept if self._reasoning_field is None else {**kept, self._reasoning_field: message["reasoning"]}
+
+
+def _ready(tools: list[dict[str, Any]]) -> Any:
+    """Tools as they are sent: their JSON, made once, unless it holds what only the slow way can write."""
+    checked = plain_tools(tools)
+    written = encode_tools(checked)
+    return msgspec.Raw(written) if written.isascii() else checked
 
 
 class _Question(NamedTuple):

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from stemma.errors import NotWritten, StemmaError, StoreBusy, StoreClosed, StoreDamaged
 
 T = TypeVar("T")
-GROUP = 256
-"""How many jobs at most share a transaction."""
+GROUP = 64
+"""How many jobs at most share a transaction; the next ones can then be made ready while it is written."""
 
 
 class Transaction:

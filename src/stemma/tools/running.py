@@ -36,7 +36,7 @@ async def run_tool(
         values[tool.takes_workspace] = workspace
     try:
         result = as_result(await _call(tool, values))
-    except Exception as problem:  # noqa: BLE001  the boundary: whatever a tool raises is told to the model
+    except (Exception, SystemExit) as problem:  # noqa: BLE001  the boundary: whatever a tool raises is told to the model
         result = failed(str(problem) or type(problem).__name__)
     return msgspec.structs.replace(result, text=workspace.without_secrets(result.text)) if workspace else result
 
