@@ -68,15 +68,17 @@ class Text:
 
 
 def trajectory(text: Text, steps: int, length: int) -> dict[str, Any]:
-    """A task, `steps` calls with results of about `length` characters, an answer."""
-    turns = [{"from": "system", "value": text.take(3000)}, {"from": "human", "value": text.take(400)}]
+    """A task, `steps` calls with results of `length` characters, an answer; everything else in proportion to those."""
+    turns = [
+        {"from": "system", "value": text.take(length * 3 // 4)},
+        {"from": "human", "value": text.take(length // 10)},
+    ]
     for _ in range(steps):
-        call = json.dumps({"name": "terminal", "arguments": {"command": text.take(80)}})
-        turns.append(
-            {"from": "gpt", "value": f"<think>\n{text.take(400)}\n</think>\n<tool_call>\n{call}\n</tool_call>"}
-        )
+        call = json.dumps({"name": "terminal", "arguments": {"command": text.take(length // 50)}})
+        thought = f"<think>\n{text.take(length // 10)}\n</think>"
+        turns.append({"from": "gpt", "value": f"{thought}\n<tool_call>\n{call}\n</tool_call>"})
         turns.append({"from": "tool", "value": f"<tool_response>\n{text.take(length)}\n</tool_response>"})
-    return {"conversations": [*turns, {"from": "gpt", "value": text.take(600)}], "completed": True}
+    return {"conversations": [*turns, {"from": "gpt", "value": text.take(length // 7)}], "completed": True}
 
 
 def write_rows(folder: Path, rows: int, steps: int, length: int) -> None:
@@ -133,7 +135,7 @@ def memory(scale: int) -> Values:
     for name, rows in {"few": 1_000, "many": 100_000 // scale}.items():
         folder = Path(os.environ[FOLDER]) / name
         write_rows(folder, rows, steps=8, length=200)
-        peaks[name] = _side(sys.executable, "ours", folder, 1500)["peak"]
+        peaks[name] = _side(sys.executable, "ours", folder, 400)["peak"]
         (folder / "rows.jsonl").unlink()
     return {**peaks, "growth": peaks["many"] / peaks["few"]}
 

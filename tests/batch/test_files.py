@@ -58,7 +58,7 @@ def test_a_rebuilt_folder_is_the_same_byte_for_byte(tmp_path):
 ORDERS = st.permutations(range(6))
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(first=ORDERS, second=ORDERS, taken=st.integers(1, 5))
 def test_a_dataset_in_another_order_loses_no_entry(tmp_path_factory, first, second, taken):
     folder = tmp_path_factory.mktemp("moved")

@@ -81,11 +81,11 @@ def kill_twice_at_points(folder: Path, whole: Whole, points: list[tuple[str, int
 
 
 def test_a_batch_killed_at_a_system_call_loses_and_repeats_nothing(tmp_path, whole, made):
-    kill_at_points(tmp_path, whole, kill_points(made, 36))
+    kill_at_points(tmp_path, whole, kill_points(made, 30))
 
 
 def test_a_batch_killed_while_it_resumes_loses_and_repeats_nothing(tmp_path, whole, made):
-    kill_twice_at_points(tmp_path, whole, [("pwrite64", n) for n in spread(made["pwrite64"], 10)], made)
+    kill_twice_at_points(tmp_path, whole, [("pwrite64", n) for n in spread(made["pwrite64"], 8)], made)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from batches import calls, lines_of, records_of
 from stemma import open_store
 from stemma.agent.agent import Agent
 from stemma.batch.batch import run_batch
+from stemma.cli.batch_running import ONE_PRESS
 from stemma.errors import StoreError
 from stemma.models.scripted import ScriptedModel
 from stemma.tools.toolsets import choose_tools
@@ -127,12 +128,12 @@ def test_the_first_interrupt_lets_running_conversations_end_and_the_command_goes
 
 
 def test_the_second_interrupt_leaves_conversations_where_they_are_and_they_go_on_from_there(prompts, tmp_path):
-    with endpoint(latency=1.0) as url:
+    with endpoint(latency=2.0) as url:
         process = stemma_batch(prompts, url)
         hear(process, "plan")
-        wait_for_records(tmp_path, 3)  # first replies are kept now; second ones take a second
+        wait_for_records(tmp_path, 3)  # first replies are kept now; second ones take two seconds
         process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
+        time.sleep(ONE_PRESS + 0.1)
         process.send_signal(signal.SIGINT)
         began = time.monotonic()
         code, _, err = end(process)

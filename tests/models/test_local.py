@@ -1,6 +1,7 @@
 """Promises of the model in this process, by the real one: SmolLM2 on llama.cpp."""
 
 import asyncio
+import time
 from itertools import pairwise
 
 import pytest
@@ -90,14 +91,28 @@ async def test_the_same_seed_gives_the_same_reply_and_samples_count_it_up(model)
 
 
 @in_loop
-async def test_a_reply_can_be_cancelled_and_the_next_one_comes(model):
+async def test_a_cancelled_reply_stops_the_work_and_the_next_one_comes():
+    model = smollm2(tight=False, params={"temperature": 0, "max_tokens": 3000})
     begun = asyncio.Event()
-    work = asyncio.create_task(model.reply(ask("Tell me a long story."), lambda _: begun.set()))
+    asked = ask("Write the numbers from 1 to 2000, one after another.")
+    work = asyncio.create_task(model.reply(asked, lambda _: begun.set()))
     await begun.wait()
+    assert await _cpu_seconds() > 0.1
+    assert not work.done()
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
+    await asyncio.sleep(0.5)  # the engine looks between two tokens whether anybody still listens
+    assert await _cpu_seconds() < 0.05
     assert (await model.reply(ask("Hi", max_tokens=2))).call.finish_reason == "length"
+    await model.close()
+
+
+async def _cpu_seconds():
+    """What this process, engine included, computes in a second."""
+    before = time.process_time()
+    await asyncio.sleep(1)
+    return time.process_time() - before
 
 
 @in_loop

@@ -33,6 +33,8 @@ _API_ROLES = {"human": "user", "gpt": "assistant"}
 _USUAL = (("system", "human", "gpt"), ("human", "gpt"), ("human", "gpt", "tool", "gpt"))
 _BATCH_CHARS, _BATCH_TEXTS = 1 << 17, 1 << 11
 """How much is encoded at once: enough for all cores, and the tokens of no more are in memory."""
+_FEW = 1 << 10
+"""Fewer characters than this are encoded before all cores would have begun."""
 _AT_ONCE = 1 << 14
 """Fewer characters than this are counted before a thread would have begun."""
 
@@ -121,22 +123,29 @@ class FileCounter(Framed):
         return await asyncio.to_thread(self._count, texts)
 
     def _encode(self, texts: Sequence[str]) -> list[int]:
+        if sum(map(len, texts)) < _FEW:
+            return [len(self._tokenizer.encode(text, add_special_tokens=False)) for text in _clean(texts)]
         found: list[int] = []
-        for batch in batches(texts):
+        for batch in batches(_clean(texts)):
             # len() of an encoding, not of its ids: they would be copied into a Python list first.
             found += map(len, self._tokenizer.encode_batch_fast(batch, add_special_tokens=False))
         return found
 
 
+def _clean(texts: Sequence[str]) -> list[str]:
+    """The texts with lone surrogates, which no tokenizer takes, replaced."""
+    return [text if text.isascii() else text.encode("utf-8", "replace").decode() for text in texts]
+
+
 def batches(texts: Sequence[str]) -> list[list[str]]:
-    """The texts in order, in lists of some size; lone surrogates, which no tokenizer takes, are replaced."""
+    """The texts in order, in lists of some size."""
     made: list[list[str]] = [[]]
     size = 0
     for text in texts:
         if size >= _BATCH_CHARS or len(made[-1]) >= _BATCH_TEXTS:
             made.append([])
             size = 0
-        made[-1].append(text if text.isascii() else text.encode("utf-8", "replace").decode())
+        made[-1].append(text)
         size += len(text)
     return made
 

@@ -22,8 +22,8 @@ _PIECE = re.compile(r"(?: ?\S+|\s+\S*)(?:(?:\s{2,}|[^\S ])\S*)*")
 _LOCAL = {"ByteLevel", "Split", "Digits"}
 """Ways to part words that look at nothing but the characters around."""
 _PROBES = "aZéßñ中ひ한אعк1٣²½.,;:!?()[]{}<>|/\\_-#$%&*+=~^@'\"`’…—€🙂\u0301\u200d"
-_MOST_PIECES = 20_000
-_MOST_CHARS = 1_000_000
+_MOST_PIECES = 50_000
+_MOST_CHARS = 2_000_000
 
 CountAll = Callable[[Sequence[str]], list[int]]
 

@@ -2,8 +2,8 @@
 
 The turns go in as text, long ones with their middle left out, so that the question fits the model's window; if the
 model finds it too long all the same, each turn is shown with half as much. What comes back is the summary or
-`NoSummary`: an answer without a word is none, and nothing is ever put in its place. Control markers in it are spelt with their
-JSON escape, so that no summary can open a tool call. `tests/compress/test_summary.py` proves it.
+`NoSummary`: an answer without a word is none, and nothing is ever put in its place. Control markers in it are spelt
+with their JSON escape, so that no summary can open a tool call. `tests/compress/test_summary.py` proves it.
 
     Σ = "[CONTEXT SUMMARY]: " + what the model said
 """

@@ -5,8 +5,9 @@ one request after another; others wait their turn. Connections live as long as o
 from one event loop after another. It says nothing on the terminal. `tests/models/test_local.py` runs it.
 
 Threads: a prompt is read by all of them, the reply is written by half. A token of a small model is too little work to
-share: measured on a busy machine of two cores, two threads wait for each other and write 16 tokens a second where one
-alone writes 34; an idle one writes 74 against 54.
+share: on two cores with two other busy processes, one thread wrote 34 tokens a second and two, waiting for each other,
+16. With little else running two are faster, about 73 against 54. Single runs on a shared machine: the order of size
+counts, not the figures.
 """
 
 import asyncio
