@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import torch
-from rollouts import LONGEST, reward
+from task import LONGEST, reward
 from weights import batch_of, load, sampled_logprobs
 
 from stemma import Call, MessageGraph

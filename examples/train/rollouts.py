@@ -8,6 +8,8 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+from task import LONGEST, QUESTIONS, reward
+
 from stemma import MessageGraph, open_store
 from stemma.cli.choosing import embedded_model
 from stemma.core.call import unpack_ids
@@ -16,15 +18,6 @@ from stemma.formats.token_export import export_tokens, rollout_of
 from stemma.formats.token_presets import token_preset
 from stemma.models.local import LocalModel
 from stemma.models.protocol import Request
-
-QUESTIONS = ("Name a colour.", "What is the capital of France?", "Is water wet?", "What is 2 + 2?")
-LONGEST = 48
-"""Tokens of an answer."""
-
-
-def reward(tokens: int) -> float:
-    """The shorter the answer, the better."""
-    return 1 - tokens / LONGEST
 
 
 async def sample(folder: Path, samples: int) -> None:

@@ -67,7 +67,7 @@ async def test_no_more_are_inside_than_the_limit_and_all_come_in_their_turn():
 
     async def visitor(number):
         nonlocal most
-        async with gate.place():
+        async with gate:
             order.append(number)
             most = max(most, gate.inside)
             await asyncio.sleep(0)
@@ -81,7 +81,7 @@ async def test_who_leaves_the_queue_takes_no_place_with_him():
     gate = Gate(Pace(1, 1), lambda: 0.0)
 
     async def visit():
-        async with gate.place():
+        async with gate:
             await asyncio.sleep(0.01)
 
     tasks = [asyncio.ensure_future(visit()) for _ in range(6)]
@@ -99,7 +99,7 @@ async def test_room_for_more_lets_those_in_who_wait():
     leave = asyncio.Event()
 
     async def visit(number):
-        async with gate.place():
+        async with gate:
             inside.append(number)
             await leave.wait()
 

@@ -1,5 +1,6 @@
 """Counting by pieces gives what the tokenizer gives, for any text; and only tokenizers that allow it are cut up."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 
 from compress.tokenizer_files import tokenizer
 from stemma.compress import pieces
-from stemma.compress.pieces import Pieces, parts_at_spaces
+from stemma.compress.pieces import Pieces, parts_words
 
-KINDS = ["gpt2", "gpt4", "qwen", "smollm"]
+CONTROL = ["<|im_start|>", "<|im_end|>", "two words", "two"]
+KINDS = ["gpt2", "gpt4", "o200k", "qwen", "smollm"]
 SOURCE = Path(__file__).read_text(encoding="utf-8")
 ODD = st.text(
     st.one_of(
@@ -21,37 +23,55 @@ ODD = st.text(
 )
 
 
+@cache
+def with_control_tokens(kind):
+    made = Tokenizer.from_str(tokenizer(kind).to_str())
+    made.add_tokens([AddedToken(text, normalized=False) for text in CONTROL])
+    return made
+
+
 def encode(made):
     return lambda texts: [len(found) for found in made.encode_batch(list(texts), add_special_tokens=False)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(texts=st.lists(ODD | st.sampled_from(["it's a <|im_end|> 'll do\n\n  x", SOURCE]), max_size=4))
+@given(
+    texts=st.lists(
+        ODD | st.sampled_from(["it's a <|im_end|> 'll do two words\n\n  x", "x<|im_end|>(y", SOURCE]), max_size=4
+    )
+)
 @settings(max_examples=150)
 def test_any_text_has_as_many_tokens_as_its_pieces(kind, texts):
-    made = tokenizer(kind)
-    assert Pieces(encode(made)).count(texts) == encode(made)(texts)
+    made = with_control_tokens(kind)
+    assert parts_words(made)
+    assert Pieces(encode(made), CONTROL).count(texts) == encode(made)(texts)
+
+
+@given(ODD)
+def test_the_pieces_are_the_text(text):
+    assert "".join(pieces._PIECE.findall(text)) == text
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tokenizers_of_today_are_counted_by_pieces(kind):
-    assert parts_at_spaces(tokenizer(kind))
+    assert parts_words(tokenizer(kind))
 
 
-@pytest.mark.parametrize("kind", ["two words", "sentencepiece"])
+@pytest.mark.parametrize("kind", ["two words", "brackets", "sentencepiece"])
 def test_a_tokenizer_that_joins_words_is_asked_as_it_is(kind):
-    assert not parts_at_spaces(tokenizer(kind))
+    assert not parts_words(tokenizer(kind))
 
 
 def test_what_would_reach_across_a_space_is_not_cut():
     for change in (
-        lambda made: made.add_tokens([AddedToken("two words")]),
         lambda made: made.add_tokens([AddedToken("eats", rstrip=True)]),
+        lambda made: made.add_tokens([AddedToken("eats", lstrip=True)]),
+        lambda made: made.add_tokens([AddedToken("alone", single_word=True)]),
         lambda made: setattr(made, "normalizer", normalizers.Strip()),
     ):
         made = Tokenizer.from_str(tokenizer().to_str())
         change(made)
-        assert not parts_at_spaces(made)
+        assert not parts_words(made)
 
 
 def test_a_piece_is_encoded_once_and_memory_is_bounded(monkeypatch):

@@ -10,6 +10,11 @@ GPT4 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN = GPT4.replace(r"\p{N}{1,3}", r"\p{N}")
+GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 SPLITS = {
     "gpt2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False),
@@ -18,6 +23,8 @@ SPLITS = {
     "smollm": lambda: pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     ),
+    "o200k": lambda: by_pattern(GPT4O),
+    "brackets": lambda: by_pattern(r"\p{L}+\(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+"),
     "two words": lambda: by_pattern(r"\S+ \S+|\S+|\s+"),
     "sentencepiece": lambda: pre_tokenizers.Metaspace(),
 }

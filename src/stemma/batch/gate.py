@@ -11,8 +11,7 @@ The numbers are decided by pure functions; `Gate` only lets through and makes wa
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import msgspec
 
@@ -66,14 +65,16 @@ class Gate:
         self._clock, self._grown = clock, grown
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
+    async def __aenter__(self) -> None:
         """A place inside, as soon as there is one."""
-        await self._enter()
-        try:
-            yield
-        finally:
-            self.inside -= 1
+        if self.inside < self.pace.limit and not self._waiting:
+            self.inside += 1
+        else:
+            await self._turn()
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.inside -= 1
+        if self._waiting:
             self._admit()
 
     def went_well(self) -> None:
@@ -87,10 +88,7 @@ class Gate:
         """A question has to be asked again."""
         self.pace = after_trouble(self.pace, problem, self._clock())
 
-    async def _enter(self) -> None:
-        if self.inside < self.pace.limit and not self._waiting:
-            self.inside += 1
-            return
+    async def _turn(self) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:

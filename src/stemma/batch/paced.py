@@ -1,16 +1,10 @@
 """A model that waits for its turn: what a batch asks goes through one gate.
 
-The gate learns from every question how many the endpoint bears; whoever watches a task learns when it waits.
+The gate learns from every answer that it may let more through; of trouble it is told by who watches the task.
 """
 
-from collections.abc import Callable
-
 from stemma.batch.gate import Gate
-from stemma.models.errors import ModelError
 from stemma.models.protocol import Model, OnDelta, Reply, Request
-from stemma.models.retry import watcher
-
-OnWait = Callable[[ModelError, float], None]
 
 
 class PacedModel:
@@ -21,27 +15,14 @@ class PacedModel:
         self.name, self.context_window = model.name, model.context_window
 
     async def reply(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        async with self._gate.place():
-            before = watcher.get()
-            token = watcher.set(self._told(before))
-            try:
-                reply = await self._model.reply(request, on_delta)
-            finally:
-                watcher.reset(token)
+        async with self._gate:
+            reply = await self._model.reply(request, on_delta)
             self._gate.went_well()
             return reply
 
     async def samples(self, request: Request, n: int) -> list[Reply]:
-        async with self._gate.place():
+        async with self._gate:
             return await self._model.samples(request, n)
 
     async def close(self) -> None:
         await self._model.close()
-
-    def _told(self, before: OnWait | None) -> OnWait:
-        def tell(problem: ModelError, seconds: float) -> None:
-            self._gate.troubled(problem)
-            if before is not None:
-                before(problem, seconds)
-
-        return tell

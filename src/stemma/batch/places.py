@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from stemma.batch.prompts import BadPrompt, Row
-from stemma.tools.workspace import own_folder
+from stemma.tools.workspace import own_folder, remove_folder
 
 
 def places_of(run: Path) -> Path:
@@ -42,4 +42,4 @@ def furnish(place: Path, row: Row) -> None:
 
 def clear(place: Path) -> None:
     """Remove a task's folder."""
-    shutil.rmtree(place, ignore_errors=True)
+    remove_folder(place)

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -30,8 +31,10 @@ from stemma.batch.rewards import Reward, Scored, score
 from stemma.batch.work import Desk, work
 from stemma.core.graph import MessageGraph
 from stemma.errors import NotFound
+from stemma.models.errors import ModelError
 from stemma.models.retry import watcher
 from stemma.store import Store
+from stemma.store.awaiting import on_disk
 
 CEILING = 512
 """How many conversations at once, if nobody says."""
@@ -188,7 +191,7 @@ class Runner:
         try:
             graph = self._store.load(task.name) if before.attempts else MessageGraph()
             place = self._places / task.name
-            watcher.set(lambda problem, seconds: self.progress.waits(task.name, problem, seconds))
+            watcher.set(partial(self._waits, task.name))
             record = msgspec.structs.replace(before, attempts=before.attempts + 1)
             record = await work(task, graph, record, self._desk(task, record, place))
             if record.ended:
@@ -212,9 +215,14 @@ class Runner:
             now=self.order.now,
         )
 
+    def _waits(self, name: str, problem: ModelError, seconds: float) -> None:
+        """A question of a task failed, and will be asked again."""
+        self._gate.troubled(problem)
+        self.progress.waits(name, problem, seconds)
+
     async def _save(self, graph: MessageGraph, record: Record) -> None:
         saving = self._store.save_soon(graph, record.name, run=self.order.name, metadata=as_metadata(record))
-        await asyncio.shield(asyncio.wrap_future(saving))
+        await on_disk(saving)
 
     async def _score(self, record: Record, conversation: Conversation) -> Record:
         assert self.order.reward is not None

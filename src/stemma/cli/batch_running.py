@@ -21,7 +21,7 @@ from stemma.batch.plan import Selection
 from stemma.batch.rewards import load_reward
 from stemma.cli.batch_asked import Asked, as_yaml, bounds, free_name, matcher, run_name, spooled
 from stemma.cli.batch_showing import Display, choose_display
-from stemma.cli.building import Choose, build_agent, open_toolbox
+from stemma.cli.building import Choose, build_agent, open_toolbox, toolsets_of
 from stemma.cli.chat_stopping import ONE_PRESS
 from stemma.cli.choosing import choose_model
 from stemma.cli.settings import Settings, load_settings
@@ -41,7 +41,7 @@ def run(asked: Asked, folder: Path, *, retry_failed: bool, fork: bool, amend: bo
         model = choose_model(settings, base_url=asked.base_url)
         try:
             async with open_toolbox(settings) as choose:
-                agent = build_agent(settings, model, choose(settings.get("agent.toolsets")), params=asked.params)
+                agent = build_agent(settings, model, choose(toolsets_of(settings)), params=asked.params)
                 make = partial(_batch, agent, choose, folder, retry_failed=retry_failed, amend=amend)
                 return await _run(asked, settings, make, folder, fork=fork, dry_run=dry_run, display=display)
         finally:

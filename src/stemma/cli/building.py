@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stemma.agent.agent import Agent
 from stemma.agent.compaction import Compaction
 from stemma.agent.limits import Limits
-from stemma.cli.choosing import credentials
+from stemma.cli.choosing import LOCAL, credentials
 from stemma.cli.settings import Settings
 from stemma.errors import BadRecord
 from stemma.models.protocol import Model
@@ -36,7 +36,14 @@ Choose = Callable[[Sequence[str]], Chosen]
 async def open_tools(settings: Settings) -> AsyncIterator[Chosen]:
     """The tools that the settings name."""
     async with open_toolbox(settings) as choose:
-        yield choose(settings.get("agent.toolsets"))
+        yield choose(toolsets_of(settings))
+
+
+def toolsets_of(settings: Settings) -> list[str]:
+    """What is offered: nothing to the embedded model unless somebody says so, since it knows one tool at a time."""
+    small = settings.get("model") == LOCAL and settings.origin("agent.toolsets") == "default"
+    named: list[str] = [] if small else settings.get("agent.toolsets")
+    return named
 
 
 @asynccontextmanager
@@ -68,7 +75,7 @@ def build_agent(
     agent = Agent(
         model=model,
         tools=tools.tools,
-        system=settings.get("agent.system"),
+        system=settings.get("agent.system") or _small_system(settings, tools),
         ephemeral=settings.get("agent.ephemeral"),
         prefill=_prefill(settings.get("agent.prefill")),
         params=params,
@@ -84,6 +91,17 @@ def build_agent(
 
         agent.offer(delegation(agent, tools.tools))
     return agent
+
+
+def _small_system(settings: Settings, tools: Chosen) -> str:
+    """The embedded model needs to be told to be brief, and worked examples of the tools it is offered."""
+    if settings.get("model") != LOCAL:
+        return ""
+    if not tools.tools:
+        return "You are a helpful assistant. Answer in one short sentence."
+    from stemma.agent.prompts import examples_for, small_system
+
+    return small_system(example for tool in tools.tools for example in examples_for(tool.name))
 
 
 def _workspace(settings: Settings, root: Path | None) -> Workspace:

@@ -176,7 +176,7 @@ def _embedded() -> "Model":
     path = embedded_model()
     if not path.is_file():
         raise NoModel("the embedded model is not here yet; get it with `stemma models get`")
-    return _local(path, {}, tight=True)
+    return _local(path, {"params": {"repeat_penalty": 1.1}}, tight=True)  # it would say one word for ever
 
 
 def _local(path: Path, entry: Mapping[str, Any], *, tight: bool = False) -> "Model":

@@ -5,7 +5,6 @@ It is saved at every fact before the next step starts: whatever ends the process
 None while it runs, so a turn that was killed can be told from one that ended. `tests/cli/test_chat.py` proves it.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from time import monotonic
@@ -16,6 +15,7 @@ from stemma.agent.facts import Fact, Stopped
 from stemma.agent.tool_turn import answer_open_calls
 from stemma.core.graph import MessageGraph
 from stemma.models.protocol import OnDelta
+from stemma.store.awaiting import on_disk
 
 if TYPE_CHECKING:
     from stemma.store import Store
@@ -71,8 +71,7 @@ class Session:
         if self.conversation.written is not None:
             ended["trajectory"] = list(self.conversation.written)
         saved = self.store.save_soon(self.graph, self.name, metadata={**self.about, **ended})
-        # Shielded: who stops waiting must not take the save itself back.
-        await asyncio.shield(asyncio.wrap_future(saved))
+        await on_disk(saved)
 
     async def branch(self, name: str) -> None:
         """Go on in a copy of the conversation with a name of its own; this one stays as it is."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stemma.formats.importing import Imported
     from stemma.store import Store
 
-_WAITING = 12 << 20
+_WAITING = 16 << 20
 """How many bytes of lines may be on their way to the disk: memory stays flat, and commits are shared."""
 _BATCH = 1 << 20
 """How many bytes of lines are read together."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from stemma.compress.pieces import CountAll, Pieces, parts_at_spaces
+from stemma.compress.pieces import CountAll, Pieces, control_tokens, parts_words
 from stemma.errors import MissingExtra
 
 ESTIMATE = "estimate"
@@ -115,7 +115,9 @@ class FileCounter(Framed):
     ) -> None:
         super().__init__(template, special)
         self.name, self._tokenizer = name, tokenizer
-        self._count: CountAll = Pieces(self._encode).count if parts_at_spaces(tokenizer) else self._encode
+        self._count: CountAll = self._encode
+        if parts_words(tokenizer):
+            self._count = Pieces(self._encode, [token.content for token in control_tokens(tokenizer)]).count
 
     async def count(self, texts: Sequence[str]) -> list[int]:
         if sum(map(len, texts)) < _AT_ONCE:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from stemma.errors import NotWritten, StemmaError, StoreBusy, StoreClosed, StoreDamaged
 
 T = TypeVar("T")
-GROUP = 64
+GROUP = 128
 """How many jobs at most share a transaction; the next ones can then be made ready while it is written."""
 
 

@@ -76,7 +76,7 @@ class Workspace:
         """Make the folder, unless one was given."""
         if self._given_root is not None:
             self._given_root.mkdir(parents=True, exist_ok=True)
-            self.root = self._given_root.resolve()
+            self.root = Path(os.path.realpath(self._given_root))
         else:
             self.root = Path(tempfile.mkdtemp(prefix="stemma-")).resolve()
             own_folder(self.root)
@@ -88,7 +88,7 @@ class Workspace:
             await self._shell.close()
             self._shell = None
         if self._given_root is None:
-            _remove(self.root)
+            remove_folder(self.root)
 
     async def shell(self) -> "Shell":
         """The conversation's shell, started when first needed and again if it has ended."""
@@ -107,7 +107,7 @@ class Workspace:
         return self._redactor.text(text)
 
 
-def _remove(root: Path) -> None:
+def remove_folder(root: Path) -> None:
     """Remove a folder, however deep a command has made it."""
     with suppress(RecursionError):
         shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,10 @@
+"""A task that can be checked without a judge: the shorter the answer, the better."""
+
+QUESTIONS = ("Name a colour.", "What is the capital of France?", "Is water wet?", "What is 2 + 2?")
+LONGEST = 48
+"""Tokens of an answer."""
+
+
+def reward(tokens: int) -> float:
+    """1 for no words at all, 0 for as many as there may be."""
+    return 1 - tokens / LONGEST
