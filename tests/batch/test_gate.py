@@ -9,7 +9,6 @@ from stemma.batch.gate import CALM_SECONDS, Gate, Pace, after_success, after_tro
 from stemma.batch.paced import PacedModel
 from stemma.models.errors import EndpointFailed, RateLimited
 from stemma.models.protocol import Request
-from stemma.models.retry import watcher
 from stemma.models.scripted import ScriptedModel
 
 TOO_MUCH, BROKEN = RateLimited("429"), EndpointFailed("500")
@@ -124,17 +123,11 @@ def test_it_grows_while_more_would_be_begun_although_some_of_those_under_way_ask
 
 
 @in_loop
-async def test_a_paced_model_tells_the_gate_and_whoever_watches_the_task():
-    gate, told = Gate(Pace(10, 10), lambda: 0.0), []
-
-    def answer(request):
-        watcher.get()(TOO_MUCH, 3.0)  # as a client does that will ask again
-        return "fine"
-
-    model = PacedModel(ScriptedModel(answer), gate)
-    watcher.set(lambda problem, seconds: told.append((problem, seconds)))
+async def test_an_answer_lets_the_gate_grow():
+    gate = Gate(Pace(1, 10), lambda: 0.0)
+    model = PacedModel(ScriptedModel(["fine"]), gate)
     assert (await model.reply(Request(messages=[]))).message["content"] == "fine"
-    assert (gate.pace.limit, gate.inside, told) == (8, 0, [(TOO_MUCH, 3.0)])
+    assert (gate.pace.limit, gate.inside) == (2, 0)
 
 
 @in_loop

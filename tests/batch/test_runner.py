@@ -1,6 +1,7 @@
 """Many tasks at once: how many, what one of them may do to the others, and what stopping leaves behind."""
 
 import asyncio
+import itertools
 import sys
 import threading
 import time
@@ -10,7 +11,9 @@ from stemma import open_store
 from stemma.agent.agent import Agent
 from stemma.batch.batch import run_batch
 from stemma.batch.places import places_of
+from stemma.models.errors import RateLimited
 from stemma.models.protocol import Request
+from stemma.models.retry import watcher
 from stemma.models.scripted import ScriptedModel
 
 
@@ -48,6 +51,17 @@ def test_without_a_number_as_many_run_as_the_endpoint_bears(tmp_path):
     batch, _ = run(rows(150), tmp_path, busy)
     assert busy.most > 32
     assert batch.progress.limit_why in ("starting", "going well")
+
+
+def test_a_rate_limit_makes_fewer_run_at_once(tmp_path):
+    def answers_late(request):
+        watcher.get()(RateLimited("429"), 0.5)  # as a client does that will ask again
+        return adder(request)
+
+    agent = adding_agent(ScriptedModel(answers_late))
+    seconds = itertools.count(0.0, 2.0)
+    batch = run_batch(rows(12), agent=agent, name="r", folder=tmp_path, concurrency=8, clock=lambda: next(seconds))
+    assert max(batch.progress.limit for _ in batch) < 8
 
 
 def test_a_tool_that_raises_or_exits_ends_no_other_conversation(tmp_path):

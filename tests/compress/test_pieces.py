@@ -43,7 +43,6 @@ def encode(made):
 @settings(max_examples=150)
 def test_any_text_has_as_many_tokens_as_its_pieces(kind, texts):
     made = with_control_tokens(kind)
-    assert parts_words(made)
     assert Pieces(encode(made), CONTROL).count(texts) == encode(made)(texts)
 
 
@@ -54,7 +53,7 @@ def test_the_pieces_are_the_text(text):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tokenizers_of_today_are_counted_by_pieces(kind):
-    assert parts_words(tokenizer(kind))
+    assert parts_words(with_control_tokens(kind))
 
 
 @pytest.mark.parametrize("kind", ["two words", "brackets", "sentencepiece"])

@@ -26,6 +26,7 @@ import msgspec
 from stemma.agent.agent import Agent
 from stemma.agent.context import with_guidance
 from stemma.batch.budget import Budget
+from stemma.batch.claims import alone
 from stemma.batch.distributions import Distribution
 from stemma.batch.files import RunFiles
 from stemma.batch.outfit import Offer, Outfitter
@@ -254,7 +255,11 @@ class Batch:
             )
 
     def _begin(self, store: Store, plan: Plan, shape: Shape) -> dict[str, Any]:
-        """Write down what the run is; what its statistics say of it."""
+        """Write down what the run is; what its statistics say of it. The first of several processes says when."""
+        with alone(self.folder):
+            return self._written_down(store, plan, shape)
+
+    def _written_down(self, store: Store, plan: Plan, shape: Shape) -> dict[str, Any]:
         known = _run_metadata(store, self.order.name)
         about = {
             "run_name": self.order.name,

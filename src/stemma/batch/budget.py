@@ -1,4 +1,7 @@
-"""How much a run may use in all: money or tokens. What is used up stops new tasks; running ones come to their end."""
+"""How much a run may use in all: money or tokens. What is used up stops new tasks; running ones come to their end.
+
+`tests/batch/test_budget.py` proves it.
+"""
 
 import re
 

@@ -1,6 +1,7 @@
 """A model that waits for its turn: what a batch asks goes through one gate.
 
 The gate learns from every answer that it may let more through; of trouble it is told by who watches the task.
+`tests/batch/test_gate.py` proves it.
 """
 
 from stemma.batch.gate import Gate

@@ -1,4 +1,7 @@
-"""How far a run is, for whoever shows it: numbers that move, and what each running task is doing."""
+"""How far a run is, for whoever shows it: numbers that move, and what each running task is doing.
+
+`tests/batch/test_progress.py` proves it.
+"""
 
 from collections import Counter, deque
 from collections.abc import Callable
