@@ -371,3 +371,12 @@ def test_tools_are_judged_by_their_own_outcome(tmp_path):
     _, results = run(["one"], tmp_path, agent=Agent(model=ScriptedModel(uses), tools=[add, fails]))
     uses_made = results[0].record.tools
     assert (uses_made["add"].success, uses_made["fails"].failure) == (1, 1)
+
+
+def test_tools_that_cannot_be_offered_are_told_before_anything_runs(tmp_path):
+    model = ScriptedModel(adder)
+    with pytest.raises(Exception, match="there is no tool or toolset 'fiel'"):
+        run(["fine", {"prompt": "two", "toolsets": ["fiel"]}], tmp_path, agent=adding_agent(model))
+    with pytest.raises(Exception, match="needs to know how to reach the web"):
+        run(["fine"], tmp_path, agent=adding_agent(model), distribution=Distribution("d", {"file": 99, "web": 1}))
+    assert model.requests == []

@@ -231,7 +231,9 @@ class Batch:
 
     def _metadata(self, statuses: Mapping[str, str], counts: Counter[str]) -> Iterator[dict[str, Any]]:
         """The metadata of every entry there will be; tasks are counted by the way."""
+        self.order.outfitter.check()
         for task in self.order.tasks():
+            self.order.outfitter.tools(task)  # a row may name tools that nobody has
             counts["tasks"] += 1
             counts[statuses.get(task.name, "new")] += 1
             record = Record(key=task.row.key, ordinal=task.ordinal, sample=task.sample, reward=0.0)

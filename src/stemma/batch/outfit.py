@@ -27,6 +27,12 @@ class Outfitter:
         self._distribution, self._seed = distribution, seed
         self._tools: dict[tuple[str, ...], list[Tool]] = {}
 
+    def check(self) -> None:
+        """Complain of a toolset that cannot be offered now, not when it is first drawn."""
+        for name, percent in self._distribution.percent.items() if self._distribution else ():
+            if percent:
+                self._offer([name])
+
     def toolsets(self, task: Task) -> list[str] | None:
         """Names of what a task is offered; None: what the agent has anyway."""
         if task.row.toolsets is not None:

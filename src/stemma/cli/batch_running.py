@@ -105,12 +105,13 @@ async def _watched(batch: Batch, display: Display) -> int:
 
 def exit_code(batch: Batch, *, interrupted: bool) -> int:
     """How the run ended, for scripts."""
-    progress = batch.progress
-    left = progress.to_do - progress.done
+    tasks = batch.statistics["tasks"]
+    # Judged by the run, not by this process: others may have done a part of it.
+    left = tasks["running"] or batch.statistics["total_tasks"] > tasks["completed"] + tasks["stopped"]
     if interrupted and left:
         return INTERRUPTED
-    unscored = (batch.statistics.get("rewards") or {}).get("failed", 0)
-    return WITH_FAILURES if left or progress.ended["failed"] or unscored else ALL_DONE
+    unscored = (batch.statistics["rewards"] or {}).get("failed", 0)
+    return WITH_FAILURES if left or tasks["failed"] or unscored else ALL_DONE
 
 
 def _batch(agent: Agent, choose: Choose, folder: Path, asked: Asked, *, retry_failed: bool, amend: bool) -> Batch:

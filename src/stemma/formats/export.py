@@ -203,8 +203,10 @@ class Whole:
         self.file = open(self.partial, "wb", buffering=1 << 20)
         return self.file
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, trouble: BaseException | None, _: object) -> None:
         try:
+            if isinstance(trouble, OSError) and trouble.filename is None:  # a write, which does not say where
+                raise trouble
             if kind is None:
                 self.file.flush()
                 os.fsync(self.file.fileno())

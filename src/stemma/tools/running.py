@@ -2,7 +2,7 @@
 
 A tool that does not exist, arguments that cannot be read, a value of the wrong type and a tool that raises are all
 answered with an error result; nothing is repaired in place, and what the model sampled stays as it was sampled. This
-is the one place where a tool's failure becomes data. `tests/tools/test_running.py` proves it.
+is the one place where a tool's failure becomes data. `tests/tools/test_tool.py` proves it.
 """
 
 import asyncio
