@@ -114,9 +114,9 @@ def tokenizer_folder() -> Path:
 
 
 def race(scale: int) -> Values:
-    """200 trajectories of about 36,000 tokens: ours against the incumbent."""
+    """200 trajectories of about 35,000 tokens: ours against the incumbent."""
     folder, rows = Path(os.environ[FOLDER]) / "race", 200 // scale
-    write_rows(folder, rows, steps=30, length=4000)
+    write_rows(folder, rows, steps=35, length=4000)
     sides = {"ours": sys.executable, "incumbent": os.environ[INCUMBENT]}
     found: dict[str, list[Values]] = {"ours": [], "incumbent": []}
     with scripted_endpoint() as base_url:

@@ -1,9 +1,8 @@
 """Breaks are decided by tokens, and their cause is told by what happened to the messages."""
 
-from token_conversations import Chat, offered, user
-
 from stemma.core.breaks import breaks
 from stemma.core.token_calls import captured
+from token_conversations import Chat, offered, user
 
 
 def found(chat):

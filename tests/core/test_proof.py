@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from token_conversations import Chat, user
 
 import stemma.core.proof
 from stemma.core.exclusions import Rules
@@ -15,6 +14,7 @@ from stemma.core.proof import WrittenRow, prove
 from stemma.core.receipts import Manifest, MerkleRoot, Receipt, from_line, hashed, merkle_root, to_line
 from stemma.core.token_calls import captured
 from stemma.core.token_rows import Standing, plan_rows
+from token_conversations import Chat, user
 
 
 def exported(*chats, **rules):

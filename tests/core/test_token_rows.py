@@ -1,13 +1,13 @@
 """Rows of a rollout: spans, weights, exclusions and receipts."""
 
 import pytest
-from token_conversations import Chat, user
 
 from stemma.core.advantages import advantages
 from stemma.core.call import pack_ids, unpack_ids, unpack_logprobs
 from stemma.core.exclusions import Rules
 from stemma.core.token_calls import captured
 from stemma.core.token_rows import PolicySpan, Standing, plan_rows
+from token_conversations import Chat, user
 
 
 def plan(chat, elsewhere=(), render=None, reward=None, **rules):

@@ -83,7 +83,7 @@ def build_agent(
         compaction=Compaction(
             threshold=settings.get("agent.compaction_threshold"), keep_last=settings.get("agent.compaction_keep_last")
         ),
-        workspace=lambda: _workspace(settings, workspace),
+        workspace=_workspaces(settings, workspace),
         save_trajectories=settings.get("agent.save_trajectories"),
     )
     if tools.delegates:
@@ -104,13 +104,19 @@ def _small_system(settings: Settings, tools: Chosen) -> str:
     return small_system(example for tool in tools.tools for example in examples_for(tool.name))
 
 
-def _workspace(settings: Settings, root: Path | None) -> Workspace:
+def _workspaces(settings: Settings, root: Path | None) -> Callable[[], Workspace]:
+    """Makes the place of each conversation; what the settings say is looked up once."""
     sandbox = settings.section("sandbox")
     kind, image, network = (sandbox.pop(name) for name in ("kind", "image", "network"))
     asked = (kind, image, network) != ("auto", None, False)
-    # Else it is chosen when first needed: a conversation that runs no command needs no fence to be installed.
-    fence = choose_sandbox(kind, image=image, network=network) if asked else None
-    return Workspace(root=root, sandbox=fence, limits=ResourceLimits(**sandbox), secrets=credentials(settings))
+    limits, secrets = ResourceLimits(**sandbox), credentials(settings)
+
+    def workspace() -> Workspace:
+        # Else it is chosen when first needed: a conversation that runs no command needs no fence to be installed.
+        fence = choose_sandbox(kind, image=image, network=network) if asked else None
+        return Workspace(root=root, sandbox=fence, limits=limits, secrets=secrets)
+
+    return workspace
 
 
 def _prefill(file: str | None) -> list[dict[str, Any]]:
