@@ -109,7 +109,7 @@ def load_trajectories(path: str | os.PathLike[str], *, on_bad: OnBad | None = No
     An entry is whatever object the line holds; blank lines are skipped. A line that holds none raises `BadRecord` with
     the file and the line, unless `on_bad` is given: then that gets the error and reading goes on after the line.
     """
-    files = _trajectory_files(Path(path))  # here and not below, so that a wrong path is told at the call
+    files = trajectory_files(Path(path))  # here and not below, so that a wrong path is told at the call
     return _entries(files, on_bad or _raise)
 
 
@@ -161,7 +161,8 @@ def _listed(file: Path) -> Iterator[dict[str, Any] | BadRecord]:
         yield item if type(item) is dict else BadRecord(problem, str(file))
 
 
-def _trajectory_files(path: Path) -> list[Path]:
+def trajectory_files(path: Path) -> list[Path]:
+    """The files that hold the trajectories of `path`, none of them twice."""
     if not path.is_dir():
         path.stat()  # raises the FileNotFoundError everybody knows
         return [path]

@@ -76,6 +76,7 @@ class LocalModel:
             usage={**used, "total_tokens": len(prompt) + len(said.ids)},
             started=started,
             seconds=seconds,
+            cost=0.0,
             prompt_ids=pack_ids(prompt),
             sampled_ids=pack_ids(said.ids),
             logprobs=pack_logprobs(said.logprobs),
