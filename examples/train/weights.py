@@ -17,6 +17,7 @@ def load(gguf: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32)
+    model.is_quantized = False  # the file was; what was loaded are plain floats
     model.requires_grad_(False)
     for layer in model.model.layers[-TRAINED_LAYERS:]:
         layer.requires_grad_(True)

@@ -6,16 +6,15 @@
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import groupby
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from stemma.batch.claims import alone
 from stemma.batch.outputs import Parts, Shape, failure_line, join_parts, records
-from stemma.batch.record import Record, read_record
+from stemma.batch.record import Record, read_record, task_name
 from stemma.batch.statistics import Tally
 from stemma.core.graph import MessageGraph
 from stemma.formats.export import Whole, write_whole
@@ -64,28 +63,35 @@ class RunFiles:
 
     def _finish(self) -> dict[str, Any]:
         tally = Tally(self._shape.known_tools, self._shape.policies)
-        parts = []
-        with Whole(self.folder / "failures.jsonl") as failures:
-            for part, group in groupby(self._in_order(), key=self._parts.part_of):
-                members = list(group)
-                parts.append(part)
-                for record in members:
-                    tally.add(record)
-                    if record.status == "failed":
-                        failures.write(failure_line(record, self._first_question(record)))
-                if self._written.get(part) != len(members):  # rows that moved stand in the part of their first place
-                    self._parts.write(part, members)
-        join_parts(self.folder, parts)
+        parts: dict[int, list[Place]] = {}
+        for record in records(self._store, self._run):
+            tally.add(record)
+            parts.setdefault(self._parts.part_of(record), []).append(Place(record.order, record.status == "failed"))
+        self._write_failures(sorted(place for members in parts.values() for place in members if place.failed))
+        for part, members in parts.items():
+            if self._written.get(part) != len(members):  # rows that moved stand in the part of their first place
+                self._parts.write(part, map(self._record, members))
+        join_parts(self.folder, sorted(parts))
         numbers = tally.numbers(self._about)
         write_whole(self.folder / "statistics.json", msgspec.json.format(msgspec.json.encode(numbers)) + b"\n")
         return numbers
 
-    def _in_order(self) -> Iterator[Record]:
-        """Every record, in the order of the dataset; only their places are in memory at once."""
-        order = sorted((record.order, record.name) for record in records(self._store, self._run))
-        for _, name in order:
-            yield read_record(self._store.metadata(name))
+    def _record(self, place: "Place") -> Record:
+        _, ordinal, sample, key = place.order
+        return read_record(self._store.metadata(task_name(key, ordinal, sample)))
+
+    def _write_failures(self, failed: list["Place"]) -> None:
+        with Whole(self.folder / "failures.jsonl") as file:
+            for record in map(self._record, failed):
+                file.write(failure_line(record, self._first_question(record)))
 
     def _first_question(self, record: Record) -> str:
         said = (m["content"] for m in self._store.load(record.name) if m["role"] == "user")
         return str(next(said, ""))
+
+
+class Place(NamedTuple):
+    """All of a task that is in memory at the end of a run."""
+
+    order: tuple[int, int, int, str]
+    failed: bool

@@ -39,8 +39,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 def records(store: Store, run: str) -> Iterator[Record]:
     """The record of every task of a run that was begun, in no order that matters."""
-    for name in store.names(run):
-        yield read_record(store.metadata(name))
+    for _, metadata in store.each_metadata(run):
+        yield read_record(metadata)
 
 
 def own_metadata(record: Record, model: str, policies: Policies) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from stemma.compress.summary import Summarizer
 from stemma.compress.turns import conversation_of
 from stemma.errors import BadRecord
 from stemma.formats.export import compact_json, write_whole
-from stemma.formats.files import trajectory_files as trajectory_files
-from stemma.formats.files import load_trajectories
+from stemma.formats.files import load_trajectories, trajectory_files
 from stemma.formats.lines import numbered_lines
 
 

@@ -80,6 +80,9 @@ class MemoryStore:
         about: dict[str, Any] = plain(self._about[name][1])
         return about
 
+    def each_metadata(self, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        return ((name, self.metadata(name)) for name in self.names(run))
+
     def graphs(self, run: str | None = None) -> list[GraphInfo]:
         return [self._info(name) for name in self.names(run)]
 

@@ -1,6 +1,6 @@
 """What every store can do. `MemoryStore` is the reference, `SQLiteStore` the one that survives."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Literal, Protocol, Self
 
@@ -97,6 +97,10 @@ class Store(Protocol):
 
     def metadata(self, name: str) -> dict[str, Any]:
         """What was saved with a graph, or `NotFound`."""
+        ...
+
+    def each_metadata(self, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Name and metadata of every graph of a run, by name, one at a time; what is saved meanwhile may be there."""
         ...
 
     def graphs(self, run: str | None = None) -> list[GraphInfo]:

@@ -122,6 +122,8 @@ class GraphWriter:
         self.store, self.snapshot, self.address, self.children = store, snapshot, address, children
         self.name = None if address[1] else address[0]
         self.mark = known_mark(transaction, store, snapshot.graph) or Mark(EMPTY, {})
+        self.held: tuple[Any, ...] = (None, b"{}")
+        """The run and the metadata of the row as it is, and more."""
         self.call_facts: dict[int, Id] = {}
         self.call_rows: dict[int, int] = {}
 
@@ -144,7 +146,7 @@ class GraphWriter:
                 raise NameTaken(name_taken(self.address[0]))
             return self.new_home()
         question = "SELECT g.run, g.metadata, g.seal, l.id, l.depth FROM graph g LEFT JOIN line l ON l.id = g.line"
-        held = self.db.execute(f"{question} WHERE g.id = ?", (ours.row,)).fetchone()
+        held = self.held = self.db.execute(f"{question} WHERE g.id = ?", (ours.row,)).fetchone()
         if held is None or held[2] != seal_graph(self.name, held[0], held[1], ours.line.tip, ours):
             raise NameTaken(name_taken(self.address[0]))
         if held[3] in (ours.line.row, None):
@@ -257,14 +259,19 @@ class GraphWriter:
 
     def write_head(self, home: Home, run: str | None, metadata: Mapping[str, Any] | None) -> None:
         """Move the tip, and seal all that belongs to the graph."""
-        held = self.db.execute("SELECT run, metadata FROM graph WHERE id = ?", (home.row,)).fetchone()
-        run_row = held[0] if run is None else write_run(self.db, run, None)
-        about = held[1] if metadata is None else canonical(metadata)
+        run_row = self.held[0] if run is None else self.run_row(run)
+        about = self.held[1] if metadata is None else canonical(metadata)
         seal = seal_graph(self.name, run_row, about, home.line.tip, home)
         self.db.execute(
             "UPDATE graph SET run = ?, line = ?, metadata = ?, seal = ? WHERE id = ?",
             (run_row, home.line.row, about, seal, home.row),
         )
+
+    def run_row(self, name: str) -> int:
+        row: int | None = self.transaction.notes.get(("run", name))
+        if row is None:
+            row = self.transaction.notes["run", name] = write_run(self.db, name, None)
+        return row
 
 
 def adopt(transaction: Transaction, store: object, snapshots: list[Snapshot], loaded: MessageGraph) -> bool:

@@ -108,8 +108,10 @@ class SQLiteStore:
     def _adopt(self, transaction: Transaction, snapshots: list[Snapshot], name: str) -> None:
         """A handle that was never saved under a name that exists may go on there if it says exactly the same."""
         mark = known_mark(transaction, self._token, snapshots[-1].graph)
+        if mark and (name, False) in mark.homes:
+            return
         held = transaction.db.execute("SELECT id FROM graph WHERE name = ?", (name,)).fetchone()
-        if held is None or (mark and (name, False) in mark.homes):
+        if held is None:
             return
         loaded = GraphReader(transaction.db, self._token).read(held[0])
         same = fingerprint(loaded) == snapshot_fingerprint(snapshots)
@@ -144,6 +146,18 @@ class SQLiteStore:
                 raise NotFound(f"there is no graph {name!r} in {self.path}; `stemma log` lists them")
             about: dict[str, Any] = decode(held[0])
             return about
+
+    def each_metadata(self, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        last = ""
+        while found := self._metadata_after(run, last):
+            yield from ((name, decode(about)) for name, about in found)
+            last = found[-1][0]
+
+    def _metadata_after(self, run: str, name: str) -> list[tuple[str, bytes]]:
+        with self._reading() as db:
+            question = "SELECT g.name, g.metadata FROM graph g JOIN run ON run.id = g.run"
+            found = db.execute(f"{question} WHERE run.name = ? AND g.name > ? ORDER BY g.name LIMIT 500", (run, name))
+            return found.fetchall()
 
     def graphs(self, run: str | None = None) -> list[GraphInfo]:
         with self._reading() as db:

@@ -75,7 +75,8 @@ class Workspace:
     async def open(self) -> Self:
         """Make the folder, unless one was given."""
         if self._given_root is not None:
-            self._given_root.mkdir(parents=True, exist_ok=True)
+            if not self._given_root.is_dir():  # to make one that is there waits for whoever changes the folder above
+                self._given_root.mkdir(parents=True, exist_ok=True)
             self.root = Path(os.path.realpath(self._given_root))
         else:
             self.root = Path(tempfile.mkdtemp(prefix="stemma-")).resolve()
