@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hostile import json_values, messages, raw_arguments, texts
@@ -82,6 +82,10 @@ OBJECTS = st.lists(st.tuples(RAW_TEXTS, st.sampled_from([":", " : "]), RAW_VALUE
 
 
 @given(OBJECTS)
+@example('{"a":-0}')
+@example('{"a":1e5}')
+@example('{"a":[1,2]}')
+@example('{"a":"\\u00e9\\/"}')
 def test_a_result_that_is_json_is_written_as_pythons_json_writes_it(text):
     wanted = written_by_json(text) if text.strip()[:1] in ("{", "[") else None
     body = to_trajectory([assistant(call()), result(text)])[2]["value"].split("\n")[1]

@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from stemma.compress.pieces import CountAll, Pieces, control_tokens, parts_words
-from stemma.errors import MissingExtra
+from stemma.formats.chat_template import compile_template
 
 ESTIMATE = "estimate"
 _BYTES_A_TOKEN = 4
@@ -156,21 +156,8 @@ def batches(texts: Sequence[str]) -> list[list[str]]:
 
 
 def renderer(template: str, special: dict[str, str]) -> Render:
-    """A chat template as a function of messages; jinja's sandbox, immutable, with what such templates expect."""
-    try:
-        from jinja2 import TemplateError
-        from jinja2.ext import loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError as problem:
-        raise MissingExtra("counting a chat template needs jinja2: pip install 'stemmata[tokens]'") from problem
-
-    def refuse(message: str) -> None:
-        raise TemplateError(message)
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.globals["raise_exception"] = refuse
-    environment.globals["strftime_now"] = lambda pattern: ""
-    compiled = environment.from_string(template)
+    """A chat template as a function of messages."""
+    compiled = compile_template(template)
 
     def render(messages: list[dict[str, str]]) -> str:
         return str(compiled.render(messages=messages, add_generation_prompt=False, tools=None, **special))

@@ -65,8 +65,7 @@ _respace = msgspec.json.format
 _ODD_ESCAPE = re.compile(r"\\[u/]")
 """Python writes no `\\/`, and `\\u` only for a few characters. After a backslash that is itself escaped it is none; it
 is then taken for one, which only costs time."""
-_QUOTE = ord('"')
-_WORDS = (b"true", b"false", b"null")
+_WORDS = ("true", "false", "null")
 
 _NOT_JSON = (ValueError, TypeError, RecursionError)
 """What parsing or writing hostile JSON raises: bad syntax, NaN, 5,000 digits; foreign objects; 100,000 brackets."""
@@ -190,7 +189,8 @@ def _gpt_turn(message: dict[str, Any], calls: list[_Call], empty_think: str) -> 
         text = empty_think + text
     if not calls:
         return {"from": "gpt", "value": text.strip()}
-    return {"from": "gpt", "value": text + "\n".join([written for _, _, written in calls])}
+    written = calls[0][2] if len(calls) == 1 else "\n".join([written for _, _, written in calls])
+    return {"from": "gpt", "value": text + written}
 
 
 def _think_block(message: dict[str, Any]) -> str:
@@ -320,13 +320,15 @@ def _rewritten_object(text: str) -> str | None:
         fields = _decode_object(text)
     except _NOT_FAST:
         return None
+    if _ODD_ESCAPE.search(text):
+        return None
     written = []
     for name, raw in fields.items():
-        value = bytes(raw)
-        if not (value[0] == _QUOTE or (value.isdigit() and len(value) < 19) or value in _WORDS):
+        value = str(raw, "utf-8")
+        if not (value[0] == '"' or (value.isdigit() and len(value) < 19) or value in _WORDS):
             return None
-        written.append(f"{_quoted_name(name)}: {value.decode()}")
-    return None if _ODD_ESCAPE.search(text) else f"{{{', '.join(written)}}}"
+        written.append(f"{_quoted_name(name)}: {value}")
+    return f"{{{', '.join(written)}}}"
 
 
 def _written(value: Any) -> str | None:

@@ -15,6 +15,7 @@ from stemma.core.call import pack_ids
 from stemma.core.token_calls import Captured
 from stemma.core.token_rows import Render
 from stemma.errors import BadRecord, MissingExtra, NotFound
+from stemma.formats.chat_template import compile_template
 
 
 def open_tokenizer(path: Path) -> Any:
@@ -63,19 +64,7 @@ def _template(path: Path) -> Any:
         raise NotFound(
             f"there is no chat template beside {path}: put a chat_template.jinja or tokenizer_config.json there"
         )
-    try:
-        from jinja2 import TemplateError
-        from jinja2.ext import loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError as problem:
-        raise MissingExtra("a chat template needs jinja2: pip install 'stemmata[tokens]'") from problem
-
-    def refuse(message: str) -> None:
-        raise TemplateError(message)
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.globals["raise_exception"] = refuse
-    return environment.from_string(source)
+    return compile_template(source)
 
 
 def _special(path: Path) -> dict[str, str]:
