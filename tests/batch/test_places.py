@@ -1,6 +1,6 @@
 import pytest
 
-from stemma.batch.places import clear, furnish, places_of
+from stemma.batch.places import cleared_at_once, furnish, places_of
 from stemma.batch.prompts import BadPrompt, as_row
 
 
@@ -45,8 +45,17 @@ def test_each_run_has_places_of_its_own_that_are_found_again(tmp_path, monkeypat
     assert places_of(tmp_path / "a") == places_of(tmp_path / "b" / ".." / "a")
 
 
-def test_clearing_removes_all_of_it_and_minds_nothing(tmp_path):
-    furnish(tmp_path / "task", as_row({"prompt": "p", "files": {"a/b/c.txt": "x"}}, 0))
-    clear(tmp_path / "task")
-    clear(tmp_path / "task")
+def test_a_small_folder_is_cleared_at_once_and_one_that_is_gone_too(tmp_path):
+    furnish(tmp_path / "task", as_row({"prompt": "p", "files": {"c.txt": "x"}}, 0))
+    assert cleared_at_once(tmp_path / "task")
+    assert cleared_at_once(tmp_path / "task")
     assert not (tmp_path / "task").exists()
+
+
+def test_a_large_folder_is_left_to_a_thread(tmp_path):
+    furnish(tmp_path / "deep", as_row({"prompt": "p", "files": {"a/b/c.txt": "x"}}, 0))
+    furnish(tmp_path / "wide", as_row({"prompt": "p", "files": {f"{i}.txt": "x" for i in range(40)}}, 0))
+    assert not cleared_at_once(tmp_path / "deep")
+    assert not cleared_at_once(tmp_path / "wide")
+    assert (tmp_path / "deep" / "a" / "b" / "c.txt").exists()
+    assert len(list((tmp_path / "wide").iterdir())) == 40

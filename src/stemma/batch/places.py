@@ -12,7 +12,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from stemma.batch.prompts import BadPrompt, Row
-from stemma.tools.workspace import own_folder, remove_folder
+from stemma.tools.workspace import own_folder
+
+_FEW = 16
+"""How many files are removed before a thread could be woken to do it."""
 
 
 def places_of(run: Path) -> Path:
@@ -40,6 +43,18 @@ def furnish(place: Path, row: Row) -> None:
     making.rename(place)
 
 
-def clear(place: Path) -> None:
-    """Remove a task's folder."""
-    remove_folder(place)
+def cleared_at_once(place: Path) -> bool:
+    """Remove a task's folder if that is quickly done; False if a thread should do it."""
+    try:
+        with os.scandir(place) as entries:
+            few = [entry for entry, _ in zip(entries, range(_FEW + 1), strict=False)]
+        if len(few) > _FEW or any(entry.is_dir(follow_symlinks=False) for entry in few):
+            return False
+        for entry in few:
+            os.unlink(entry.path)
+        os.rmdir(place)
+    except FileNotFoundError:
+        return True
+    except OSError:  # somebody has put something there meanwhile, or it is not ours to remove so simply
+        return False
+    return True

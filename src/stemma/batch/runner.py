@@ -23,9 +23,10 @@ from stemma.batch.files import RunFiles
 from stemma.batch.gate import Gate, Pace
 from stemma.batch.outfit import Outfitter, own_toolsets
 from stemma.batch.paced import PacedModel
-from stemma.batch.places import clear, furnish, places_of
+from stemma.batch.places import cleared_at_once, furnish, places_of
 from stemma.batch.plan import Task, fresh_record
 from stemma.batch.progress import Progress
+from stemma.batch.prompts import Row
 from stemma.batch.record import Record, as_metadata, read_record
 from stemma.batch.rewards import Reward, Scored, score
 from stemma.batch.work import Desk, work
@@ -34,7 +35,8 @@ from stemma.errors import NotFound
 from stemma.models.errors import ModelError
 from stemma.models.retry import watcher
 from stemma.store import Store
-from stemma.store.awaiting import on_disk
+from stemma.store.together import Together
+from stemma.tools.workspace import remove_folder
 
 CEILING = 512
 """How many conversations at once, if nobody says."""
@@ -82,6 +84,7 @@ class Runner:
         self._room = asyncio.Event()
         self._gate = Gate(pace, order.clock, grown=self._room.set)
         self._agent_model = PacedModel(order.outfitter.agent.setup.model, self._gate)
+        self._saves = Together(store)
         self._places = places_of(order.folder)
         self._running: set[asyncio.Task[None]] = set()
         self._results: asyncio.Queue[Result | None] = asyncio.Queue()
@@ -117,6 +120,7 @@ class Runner:
             if not dispatching.done():
                 self.cancel()
             await asyncio.gather(dispatching, *self._running, return_exceptions=True)
+            self._saves.flush()  # of tasks that were cancelled while they waited
             claims.close()
             await asyncio.to_thread(self._clearing.shutdown)
             with suppress(OSError):  # not empty: some tasks will go on there
@@ -141,7 +145,7 @@ class Runner:
             self._start(task, record, claims)
             return
         if record.ended:
-            self._clearing.submit(clear, self._places / task.name)  # a crash may have come between its end and this
+            self._clear(self._places / task.name)  # a crash may have come between its end and this
         claims.release(task.name)
 
     def _last_record(self, task: Task) -> Record | None:
@@ -195,7 +199,7 @@ class Runner:
             record = msgspec.structs.replace(before, attempts=before.attempts + 1)
             record = await work(task, graph, record, self._desk(task, record, place))
             if record.ended:
-                self._clearing.submit(clear, place)
+                self._clear(place)
                 self._files.ended(graph, record)
             self.progress.finished(record, before)
             self._results.put_nowait(Result(record, graph))
@@ -207,7 +211,7 @@ class Runner:
         agent = self.order.outfitter.agent_for(task, record, place).changed(model=self._agent_model)
         return Desk(
             agent=agent,
-            prepare=lambda: asyncio.to_thread(furnish, place, task.row),
+            prepare=lambda: _furnished(place, task.row),
             save=self._save,
             score=self._score if self.order.reward is not None else None,
             watch=lambda fact: self.progress.fact(task.name, fact),
@@ -215,17 +219,28 @@ class Runner:
             now=self.order.now,
         )
 
+    def _clear(self, place: Path) -> None:
+        if not cleared_at_once(place):
+            self._clearing.submit(remove_folder, place)
+
     def _waits(self, name: str, problem: ModelError, seconds: float) -> None:
         """A question of a task failed, and will be asked again."""
         self._gate.troubled(problem)
         self.progress.waits(name, problem, seconds)
 
     async def _save(self, graph: MessageGraph, record: Record) -> None:
-        saving = self._store.save_soon(graph, record.name, run=self.order.name, metadata=as_metadata(record))
-        await on_disk(saving)
+        await self._saves.save(graph, record.name, run=self.order.name, metadata=as_metadata(record))
 
     async def _score(self, record: Record, conversation: Conversation) -> Record:
         assert self.order.reward is not None
         return await score(
             self.order.reward, Scored(graph=conversation.graph, record=record, folder=conversation.workspace.root)
         )
+
+
+async def _furnished(place: Path, row: Row) -> None:
+    """The task's folder with what is to be in it; a thread copies what may be large."""
+    if row.cwd is None:
+        furnish(place, row)
+    else:
+        await asyncio.to_thread(furnish, place, row)

@@ -1,8 +1,6 @@
 """`stemma import`: existing datasets as graphs. Once more changes nothing. `tests/cli/test_import.py` runs it."""
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,9 +14,10 @@ from stemma.errors import BadRecord, NotFound
 if TYPE_CHECKING:
     from stemma.formats.importing import Imported
     from stemma.store import Store
+    from stemma.store.protocol import Prepared
 
-_WAITING = 16 << 20
-"""How many bytes of lines may be on their way to the disk: memory stays flat, and commits are shared."""
+_TOGETHER = 4 << 20
+"""How many bytes of lines are written in one transaction."""
 _BATCH = 1 << 20
 """How many bytes of lines are read together."""
 
@@ -70,34 +69,21 @@ def import_(
         raise typer.Exit(1)
 
 
-class Waiting:
-    """Saves that are on their way to the disk."""
-
-    def __init__(self) -> None:
-        self._saves: deque[tuple[Future[None], int]] = deque()
-        self._bytes = 0
-
-    def add(self, saved: "Future[None]", size: int) -> None:
-        """One more; if they are too many now, wait for the first."""
-        self._saves.append((saved, size))
-        self._bytes += size
-        self.finish(_WAITING)
-
-    def finish(self, most: int = 0) -> None:
-        """Wait until no more than `most` bytes are left."""
-        while self._bytes > most:
-            saved, size = self._saves.popleft()
-            saved.result()
-            self._bytes -= size
-
-
 def _import_file(file: Path, kind: str | None, into: "Store", run: str, known: set[str], counts: Counts) -> None:
-    waiting = Waiting()
-    for found in _graphs(file, kind, counts):
-        if found.name not in known:
+    prepared: "list[Prepared]" = []
+    size = 0
+    try:
+        for found in _graphs(file, kind, counts):
+            if found.name in known:
+                continue
             counts.added += 1
-            waiting.add(into.save_soon(found.graph, found.name, run=run, metadata=found.metadata), found.size)
-    waiting.finish()
+            prepared.append(into.prepare(found.graph, found.name, run=run, metadata=found.metadata))
+            size += found.size
+            if size > _TOGETHER:
+                into.write(prepared)
+                prepared, size = [], 0
+    finally:  # a file may be damaged further on: what was read of it is kept
+        into.write(prepared)
 
 
 def _graphs(file: Path, kind: str | None, counts: Counts) -> "Iterator[Imported]":

@@ -3,7 +3,7 @@
 It keeps forks, which share every message with the graphs they were made from.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from stemma.core.names import check_name
 from stemma.core.verify import Finding, check_message
 from stemma.errors import NameTaken, NotFound
 from stemma.store.merge import merge
-from stemma.store.protocol import Found, GraphInfo, MergeReport, RunInfo, Store
+from stemma.store.protocol import Found, GraphInfo, MergeReport, Prepared, RunInfo, Store
 
 
 class _Mark:
@@ -62,6 +62,15 @@ class MemoryStore:
         self.save(graph, name, run=run, metadata=metadata)
         done.set_result(None)
         return done
+
+    def prepare(
+        self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> Prepared:
+        self.save(graph, name, run=run, metadata=metadata)
+        return lambda _: None
+
+    def write(self, prepared: Sequence[Prepared]) -> None:
+        """All of it was kept when it was prepared."""
 
     def load(self, name: str) -> MessageGraph:
         if name not in self._graphs:

@@ -1,6 +1,6 @@
 """What every store can do. `MemoryStore` is the reference, `SQLiteStore` the one that survives."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, Protocol, Self
 
@@ -58,6 +58,10 @@ class MergeReport(msgspec.Struct, frozen=True):
     """Graphs whose name held another conversation here: their name there, and the one they got."""
 
 
+Prepared = Callable[[Any], None]
+"""A save that is not made yet; what it is given is the store's own affair."""
+
+
 class Store(Protocol):
     """A place where graphs are kept."""
 
@@ -85,6 +89,25 @@ class Store(Protocol):
         metadata: Mapping[str, Any] | None = None,
     ) -> "Future[None]":
         """The same without waiting: the graph is saved as it is now, and the future is done when it is on disk."""
+        ...
+
+    def prepare(
+        self,
+        graph: MessageGraph,
+        name: str,
+        *,
+        run: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Prepared:
+        """The graph as it is now, for a later `write`."""
+        ...
+
+    def write(self, prepared: Sequence[Prepared]) -> None:
+        """Write several in one transaction and in this thread; on disk when it returns. The first failure rises.
+
+        Where many saves come at once, this costs half of what the thread behind `save_soon` does: in Python two busy
+        threads mostly wait for one another.
+        """
         ...
 
     def load(self, name: str) -> MessageGraph:

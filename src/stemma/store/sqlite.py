@@ -8,7 +8,7 @@ with synchronous=FULL. A reader sees a graph as it was after some whole save, ne
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -36,7 +36,7 @@ from stemma.store.lines import UNREADABLE
 from stemma.store.loading import GraphReader
 from stemma.store.memory import name_taken
 from stemma.store.merge import merge
-from stemma.store.protocol import Found, GraphInfo, MergeReport, RunInfo, Store
+from stemma.store.protocol import Found, GraphInfo, MergeReport, Prepared, RunInfo, Store
 from stemma.store.saving import GraphWriter, Snapshot, adopt, known_mark, snapshot_fingerprint, take_all, write_run
 from stemma.store.writer import Transaction, Writer, busy
 
@@ -82,6 +82,11 @@ class SQLiteStore:
     def save_soon(
         self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> "Future[None]":
+        return self._writer.submit(self.prepare(graph, name, run=run, metadata=metadata))
+
+    def prepare(
+        self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> Prepared:
         self._check_open()
         check_name("graph's name", name)
         if run is not None:
@@ -93,7 +98,11 @@ class SQLiteStore:
             self._adopt(transaction, snapshots, name)
             self._write(transaction, snapshots, name, run, about)
 
-        return self._writer.submit(job)
+        return job
+
+    def write(self, prepared: Sequence[Prepared]) -> None:
+        self._check_open()
+        self._writer.do_here(prepared)
 
     def _write(
         self, transaction: Transaction, snapshots: list[Snapshot], name: str, run: str | None, about: Any

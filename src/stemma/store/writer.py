@@ -1,4 +1,4 @@
-"""The one thread that writes: jobs come in, whole transactions go out.
+"""The thread that writes: jobs come in, whole transactions go out.
 
 Jobs that wait together are committed together (group commit), so a hundred conversations that save at the same
 moment cost one sync of the disk. A job is done when its transaction is on disk, not before. If a group fails, each
@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -49,6 +49,9 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closed = False
+        self._here: sqlite3.Connection | None = None
+        """The connection of those who write in a thread of their own."""
+        self._writing_here = threading.Lock()
 
     def submit(self, job: Callable[[Transaction], T]) -> "Future[T]":
         """Do `job` in a transaction soon."""
@@ -63,6 +66,16 @@ class Writer:
             self._jobs.put((job, done))
         return done
 
+    def do_here(self, jobs: Sequence[Job]) -> None:
+        """Do jobs as one transaction, or if that fails each in its own, in the thread that asks."""
+        group: list[tuple[Job, Future[Any]]] = [(job, Future()) for job in jobs]
+        with self._writing_here:
+            if self._closed:
+                raise StoreClosed(f"{self._path} was closed; open it again to write")
+            self._here = self._do_all(self._here, group)
+        for _, done in group:
+            done.result()
+
     def close(self) -> None:
         """Finish all jobs, then stop."""
         with self._starting:
@@ -71,26 +84,36 @@ class Writer:
         if thread is not None:
             self._jobs.put(None)
             thread.join()
+        with self._writing_here:
+            if self._here is not None:
+                self._here.close()
 
     def _work(self) -> None:
         db: sqlite3.Connection | None = None
         open_for_more = True
         while open_for_more:
             group, open_for_more = self._next_group()
-            try:
-                db = db or self._connect()
-            except (sqlite3.Error, OSError, StemmaError) as problem:
-                for _, done in group:
-                    done.set_exception(translate(problem, self._path, self._wait))
-                continue
-            if group and not self._do(db, group):
-                for single in group:
-                    self._do(db, [single])
-            if db.in_transaction:  # it could not even be rolled back
-                db.close()
-                db = None
+            db = self._do_all(db, group)
         if db is not None:
             db.close()
+
+    def _do_all(
+        self, db: sqlite3.Connection | None, group: list[tuple[Job, "Future[Any]"]]
+    ) -> sqlite3.Connection | None:
+        """Settle every future of a group; the connection to go on with, if it is still good."""
+        try:
+            db = db or self._connect()
+        except (sqlite3.Error, OSError, StemmaError) as problem:
+            for _, done in group:
+                done.set_exception(translate(problem, self._path, self._wait))
+            return None
+        if group and not self._do(db, group):
+            for single in group:
+                self._do(db, [single])
+        if db.in_transaction:  # it could not even be rolled back
+            db.close()
+            return None
+        return db
 
     def _next_group(self) -> tuple[list[tuple[Job, "Future[Any]"]], bool]:
         """All that waits, up to GROUP, and whether more may come."""

@@ -112,4 +112,10 @@ def _nearest(text: str, old: str) -> str:
     return f"; the nearest line is {near[0]!r}" if near else ""
 
 
-TOOLS: tuple[Tool, ...] = tuple(as_tool(f, toolset="file") for f in (read_file, write_file, patch, search_files))
+_QUICK = (read_file, write_file, patch)
+"""Files are bounded, and a local one is read before a thread has woken up."""
+
+TOOLS: tuple[Tool, ...] = (
+    *(as_tool(function, toolset="file", quick=True) for function in _QUICK),
+    as_tool(search_files, toolset="file"),
+)

@@ -101,6 +101,8 @@ def _convert(tool: Tool, key: str, value: Any, hint: Any) -> Any:
 async def _call(tool: Tool, values: dict[str, Any]) -> Any:
     if inspect.iscoroutinefunction(tool.run):
         return await tool.run(**values)
+    if tool.quick:
+        return tool.run(**values)
     return await asyncio.to_thread(tool.run, **values)
 
 

@@ -27,4 +27,4 @@ def todo(here: Workspace, items: list[Item] | None = None) -> str:
     return "\n".join(f"[{marks[item.status]}] {item.text}" for item in known) or "the list is empty"
 
 
-TOOLS: tuple[Tool, ...] = (as_tool(todo, toolset="todo"),)
+TOOLS: tuple[Tool, ...] = (as_tool(todo, toolset="todo", quick=True),)

@@ -57,6 +57,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """The function itself, sync or async."""
     toolset: str = "custom"
     """The group it belongs to."""
+    quick: bool = False
+    """Whether it does so little that waking a thread would cost more; it then runs in the event loop itself."""
     takes_workspace: str | None = None
     """The name of the parameter that gets the conversation's workspace, if any."""
 
@@ -66,7 +68,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         return {"type": "function", "function": function}
 
 
-def as_tool(function: Callable[..., Any], *, toolset: str = "custom") -> Tool:
+def as_tool(function: Callable[..., Any], *, toolset: str = "custom", quick: bool = False) -> Tool:
     """The tool that a typed function is."""
     name = function.__name__
     described = inspect.getdoc(function)
@@ -83,6 +85,7 @@ def as_tool(function: Callable[..., Any], *, toolset: str = "custom") -> Tool:
         parameters=_schema(name, offered, hints, notes),
         run=function,
         toolset=toolset,
+        quick=quick,
         takes_workspace=workspace,
     )
 
