@@ -70,7 +70,7 @@ def import_(
 
 
 def _import_file(file: Path, kind: str | None, into: "Store", run: str, known: set[str], counts: Counts) -> None:
-    prepared: "list[Prepared]" = []
+    prepared: list[Prepared] = []
     size = 0
     try:
         for found in _graphs(file, kind, counts):
