@@ -139,6 +139,12 @@ def _key_env_at(base_url: str) -> str | None:
 
 
 def _endpoint(entry: Mapping[str, Any], name: str) -> "Model":
+    key = _key(entry.get("api_key_env") or _key_env_at(entry["base_url"]), name)
+    if entry.get("protocol") == "tokens":
+        from stemma.models.llama_server import LlamaServerModel
+
+        given = {given: entry[given] for given in ("context_window", "params") if entry.get(given)}
+        return LlamaServerModel(entry["model"] or name, entry["base_url"], key, **given)
     from stemma.models.hermes_model import HermesModel
     from stemma.models.openai_api import OpenAIModel
     from stemma.models.prices import Prices
@@ -149,8 +155,8 @@ def _endpoint(entry: Mapping[str, Any], name: str) -> "Model":
     model = OpenAIModel(
         entry["model"] or name,
         entry["base_url"],
-        _key(entry.get("api_key_env") or _key_env_at(entry["base_url"]), name),
-        **{key: entry[key] for key in as_given if entry.get(key)},
+        key,
+        **{given: entry[given] for given in as_given if entry.get(given)},
         prices=_prices(entry.get("prices", {}), name, Prices),
         deadlines=Deadlines(**entry.get("timeouts", {})),
         retries=Retries(**entry.get("retries", {})),

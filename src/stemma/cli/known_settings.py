@@ -89,7 +89,12 @@ KNOWN = (
     Setting("models.*.api_key_env", _Variable, None, "The environment variable that holds the key."),
     Setting("models.*.path", _Text, None, "A GGUF file, to be run in this process.", paths=True),
     Setting("models.*.context_window", _Whole, None, "How many tokens fit."),
-    Setting("models.*.protocol", Literal["native", "hermes"], "native", "How tools are told: by the API, or as text."),
+    Setting(
+        "models.*.protocol",
+        Literal["native", "hermes", "tokens"],
+        "native",
+        "How tools are told: by the API, as text, or token by token to a llama.cpp server.",
+    ),
     Setting("models.*.params", dict[str, Any], {}, "Sampling parameters: temperature, max_tokens, …"),
     Setting("models.*.headers", dict[str, str], {}, "HTTP headers to send.", secret=True),
     Setting("models.*.extra_body", dict[str, Any], {}, "Whatever else the endpoint wants in the request."),
