@@ -11,6 +11,7 @@ import typer
 
 from stemma.cli.options import CONFIGURED, JsonOption, named_store, reading
 from stemma.cli.screen import Screen, pad
+from stemma.cli.verify_text import report_of, verify_text
 
 if TYPE_CHECKING:
     from stemma.core.verify import Finding
@@ -41,6 +42,9 @@ def verify(
         from stemma.cli.verify_export import verify_export
 
         verify_export(manifest, recompute=recompute, gguf=gguf, json=json)
+        return
+    if report := report_of(Path(store)):
+        verify_text(report, json=json)
         return
     with reading(store) as opened:
         findings, counts = opened.verify(), _counts(opened)

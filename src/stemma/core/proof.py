@@ -31,6 +31,9 @@ from stemma.core.verify import Finding, Kind
 IGNORED = -100
 """The label of a token that is not trained."""
 
+_HASH, _HASHES = 32, 7 * 32
+"""The bytes of one hash, and of all that a receipt has before its event."""
+_NOTHING = sha256(b"").hexdigest()
 _WIDTH = 4
 _TOLD = b"="
 """How known tokens begin in a call's id; none at all begin with nothing."""
@@ -129,10 +132,11 @@ class _Proof:
         """That the hashes in a receipt make the id that the call has."""
         hashes = (receipt.saw, receipt.made, receipt.body, receipt.tools, receipt.prompt, receipt.sampled)
         try:
-            parts = [bytes.fromhex(one) for one in (*hashes, receipt.logprobs, receipt.event)]
+            told = bytes.fromhex("".join((*hashes, receipt.logprobs, receipt.event)))
         except ValueError:
-            parts = []
-        if digest("call", *parts).hex() != receipt.call:
+            told = b""
+        parts = (told[at : at + _HASH] for at in range(0, _HASHES, _HASH))
+        if digest("call", *parts, told[_HASHES:]).hex() != receipt.call:
             self.find("altered", f"call {receipt.call}", "its receipt does not make its id")
 
     # ── one row ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,7 +227,7 @@ def _span_faults(row: WrittenRow, at: int, span: Span, receipt: Receipt, context
 
 
 def _same_logprobs(written: bytes, receipt: Receipt) -> bool:
-    unknown = receipt.context != "sampled" or receipt.logprobs == sha256(b"").hexdigest()
+    unknown = receipt.context != "sampled" or receipt.logprobs == _NOTHING
     if unknown:
         return written == _NO_LOGPROB * (len(written) // _WIDTH)
     return sha256(_TOLD + written).hexdigest() == receipt.logprobs
