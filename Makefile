@@ -45,8 +45,12 @@ format: $(VENV)/.test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.run
-	$(BIN)/python benchmarks/graph.py
+# Each prints ratios measured in one run, and ends with 1 if a bound was missed; --incumbent adds the race against
+# hermes-agent where there is one: see each file's first lines.
+BENCHMARKS := graph formats client chat batch onpolicy compress
+
+bench: $(VENV)/.test
+	@for name in $(BENCHMARKS); do echo; echo "$$name"; $(BIN)/python benchmarks/$$name.py || true; done
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "stemma needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
