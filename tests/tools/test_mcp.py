@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -22,7 +23,9 @@ pytest.importorskip("mcp", reason="needs the MCP SDK: pip install 'stemmata[mcp]
 
 HERE = Path(__file__).parent
 SAMPLE = McpServer("sample", sys.executable, [str(HERE / "mcp_sample.py")], {"TOKEN": "configured"})
-ROGUE = McpServer("rogue", sys.executable, [str(HERE / "mcp_rogue.py")])
+OURS = f"--of={os.getpid()}"
+"""Tells the servers of these tests from those of another worker."""
+ROGUE = McpServer("rogue", sys.executable, [str(HERE / "mcp_rogue.py"), OURS])
 
 
 def use(*calls, server=ROGUE):
@@ -143,13 +146,13 @@ def test_a_server_that_floods_is_cut_off_and_ended(way):
     flooded, after = use((way, {}), ("echo", {}))
     assert not flooded.ok
     assert not after.ok
-    assert "mcp_rogue.py" not in processes()
+    assert OURS not in processes()
 
 
 def test_no_server_and_nothing_in_its_group_is_left_behind():
     (started,) = use(("child", {}))
     assert f"{started.text} sleep 98763" not in processes()
-    assert "mcp_rogue.py" not in processes()
+    assert OURS not in processes()
 
 
 def test_a_process_that_ran_away_with_our_pipes_does_not_hold_us():
@@ -194,7 +197,7 @@ def test_a_failure_in_the_block_ends_the_servers_and_is_told_as_it_is():
 
     with pytest.raises(KeyError, match="mine"):
         asyncio.run(run())
-    assert "mcp_rogue.py" not in processes()
+    assert OURS not in processes()
 
 
 def test_one_of_several_servers_can_fail_and_calls_side_by_side_reach_the_others():

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 _PUNCTUATION = r"""!"#$%&()*+,\-./:;<=>?@\[\\\]^{|}~"""
-_REST = rf"(?:[^\s{_PUNCTUATION}]++|(?<![A-Za-z])[{_PUNCTUATION}]++)*+"
+_REST = rf"(?:[^\s{_PUNCTUATION}]++|(?<![A-Za-z])[{_PUNCTUATION}]++)*"  # `*+` would do, but Python 3.11.2 gets it wrong
 _PIECE = re.compile(
     rf" ?[A-Za-z]++(?=[{_PUNCTUATION}\n]| \S)"  # most pieces are plain words, and found soonest
     rf"|(?: ?\S|\s+){_REST}(?:(?!(?<=[A-Za-z])\n)(?:\s{{2,}}|[^\S ]){_REST})*"

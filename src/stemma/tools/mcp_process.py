@@ -56,13 +56,15 @@ class ServerProcess:
         try:
             yield said, told
         finally:
-            await self._end()
-            await asyncio.wait(running, timeout=_PATIENCE)  # its last words may still be on their way
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            for stream in (said_to, said, told, told_from):
-                stream.close()
+            try:
+                await self._end()
+                await asyncio.wait(running, timeout=_PATIENCE)  # its last words may still be on their way
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
+            finally:  # also for who is cancelled while waiting
+                for stream in (said_to, said, told, told_from):
+                    stream.close()
 
     async def _listen(self, said_to: Any) -> None:
         from mcp.shared.message import SessionMessage
