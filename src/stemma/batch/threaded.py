@@ -8,6 +8,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncIterable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -37,7 +38,8 @@ def in_a_thread(source: AsyncIterable[T]) -> Iterator[T]:
             yield item  # type: ignore[misc]
     finally:
         if thread.is_alive():
-            loop.call_soon_threadsafe(work.cancel)
+            with suppress(RuntimeError):  # its loop has ended on its own just now
+                loop.call_soon_threadsafe(work.cancel)
             while thread.is_alive():  # make room for what it still wants to hand over
                 _empty(box)
                 thread.join(0.01)
