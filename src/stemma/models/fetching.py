@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, flock
 from hashlib import sha256
 from pathlib import Path
@@ -121,12 +121,12 @@ def _download(packed: Packed, shop: Path, environment: Mapping[str, str], on_byt
 
 
 def _size(folder: Path) -> int:
+    """The bytes below a folder in which another process is at work: what goes away meanwhile counts nothing."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size
-        except OSError:  # moved meanwhile
-            continue
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.stat(os.path.join(parent, name), follow_symlinks=False).st_size
     return total
 
 
