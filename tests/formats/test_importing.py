@@ -15,21 +15,22 @@ def line(entry):
 
 def test_turns_of_the_model_are_recorded_as_sampled_by_the_model_the_line_names():
     entry = {"conversations": to_trajectory(MESSAGES), "model": "qwen", "completed": True, "level": "hard"}
-    found = Importer("data").graph(read_line(line(entry)), line(entry), 3)
-    (sampled,) = found.graph.calls()
+    found = Importer("data").named(read_line(line(entry)), line(entry), 3)
+    graph = found.conversation.graph()
+    (sampled,) = graph.calls()
     assert sampled.call.model == "qwen"
     assert sampled.call.extra == {"imported": True}
-    assert found.graph == MESSAGES
+    assert graph == MESSAGES
     assert found.metadata["stemma"]["imported"] == {"file": "data", "line": 3, "raw": line(entry).decode()}
-    (row,) = rows_of_graph(found.graph, found.metadata)
+    (row,) = rows_of_graph(graph, found.metadata)
     assert row.metadata == {"level": "hard"}
 
 
 def test_equal_lines_are_graphs_of_their_own_and_every_run_gives_the_same_names():
     raw = line({"messages": MESSAGES})
-    names = [Importer("d").graph(read_line(raw), raw, 1).name for _ in range(2)]
+    names = [Importer("d").named(read_line(raw), raw, 1).name for _ in range(2)]
     importer = Importer("d")
-    twice = [importer.graph(read_line(raw), raw, number).name for number in (1, 2, 3)]
+    twice = [importer.named(read_line(raw), raw, number).name for number in (1, 2, 3)]
     assert names == [twice[0]] * 2
     assert len(set(twice)) == 3
 
@@ -41,4 +42,5 @@ def test_a_value_that_cannot_be_a_message_is_a_bad_line_and_not_the_end_of_the_i
     assert [getattr(one, "problem", None) is None for one in found] == [False, False, False, True]
     assert "needs a role" in str(found[0])
     assert "too long" in str(found[1])
-    assert found[3] == read_line(fine)
+    assert found[3].content == read_line(fine).content
+    assert found[3].conversation.graph() == MESSAGES

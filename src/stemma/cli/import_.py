@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stemma.store import Store
     from stemma.store.protocol import Prepared
 
-_TOGETHER = 4 << 20
+_TOGETHER = 16 << 20
 """How many bytes of lines are written in one transaction."""
 _BATCH = 1 << 20
 """How many bytes of lines are read together."""
@@ -77,7 +77,7 @@ def _import_file(file: Path, kind: str | None, into: "Store", run: str, known: s
             if found.name in known:
                 continue
             counts.added += 1
-            prepared.append(into.prepare(found.graph, found.name, run=run, metadata=found.metadata))
+            prepared.append(into.prepare(found.conversation, found.name, run=run, metadata=found.metadata))
             size += found.size
             if size > _TOGETHER:
                 into.write(prepared)
@@ -103,7 +103,7 @@ def _graphs(file: Path, kind: str | None, counts: Counts) -> "Iterator[Imported]
             if isinstance(read, BadRecord):
                 counts.bad.append(str(BadRecord(read.problem, str(file), number)))
             elif line is not None:
-                yield importer.graph(read, line, number)
+                yield importer.named(read, line, number)
     if damage:
         raise damage[0]
 

@@ -41,8 +41,10 @@ def chain(parent: Id, messages: Iterable[Id]) -> list[Id]:
 
 
 def call_id(saw: Id, made: Id, parts: Iterable[bytes], event: bytes) -> Id:
-    """The id of one model call, from `Call.parts` and what tells it from calls alike in all of that.
+    """The id of one model call, from `Call.parts` and what tells it from calls alike in all of that."""
+    return call_id_of_hashes(saw, made, [sha256(part).digest() for part in parts], event)
 
-    Each part goes in by its own hash, so that who has only the hashes can derive the id too (`core/receipts.py`).
-    """
-    return digest("call", saw, made, *(sha256(part).digest() for part in parts), event)
+
+def call_id_of_hashes(saw: Id, made: Id, hashes: Iterable[bytes], event: bytes) -> Id:
+    """The same from the hash of each part: who has only those can derive the id too (`core/receipts.py`)."""
+    return digest("call", saw, made, *hashes, event)

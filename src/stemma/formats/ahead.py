@@ -21,8 +21,8 @@ Result = TypeVar("Result")
 
 SHORT = 8
 """How many batches a short stream has at most."""
-_AHEAD = 4
-"""How many batches are under way."""
+AHEAD = 16
+"""How many batches are under way: enough work for as long as the caller takes to store a group of them."""
 
 
 def ahead(work: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Result]]:
@@ -40,7 +40,7 @@ def _by_another_process(work: Callable[[Batch], Result], batches: Iterable[Batch
     try:
         for batch in batches:
             started.append((batch, _start(pool, work, batch)))
-            if len(started) > _AHEAD:
+            if len(started) > AHEAD:
                 yield _finish(work, *started.popleft())
         while started:
             yield _finish(work, *started.popleft())

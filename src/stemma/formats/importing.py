@@ -12,12 +12,13 @@ It is done in two steps. `read_line` parses and hashes, knows no other line, and
 from collections import Counter
 from collections.abc import Iterable
 from hashlib import sha256
+from secrets import token_bytes
 from typing import Any
 
 import msgspec
 
 from stemma.core.call import Call
-from stemma.core.graph import MessageGraph
+from stemma.core.fresh import Fresh, lay_out
 from stemma.core.message import Message
 from stemma.errors import BadCall, BadMessage, BadRecord
 from stemma.formats.jsonl import from_line
@@ -30,21 +31,16 @@ class ReadLine(msgspec.Struct, frozen=True):
 
     content: str
     """The beginning of its hash."""
-    messages: list[Message]
-    """With their ids."""
-    sampled: set[int]
-    """Which of them count as sampled."""
-    call: Call
-    """By which call."""
+    conversation: Fresh
     columns: dict[str, Any]
     """What the dataset says beside the conversation."""
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """A graph ready to be saved."""
+    """A conversation ready to be saved."""
 
     name: str
-    graph: MessageGraph
+    conversation: Fresh
     metadata: dict[str, Any]
     size: int
     """How many bytes its line has."""
@@ -69,16 +65,13 @@ def read_line(raw: bytes | None, kind: Kind | None = None) -> ReadLine:
     entry = from_line(raw)
     dicts, tools = read_entry(entry, kind)
     try:
-        messages = [_hashed(Message.of(message)) for message in dicts]
+        messages = [Message.with_id(message) for message in dicts]
         call = _call(entry.get("model"), tools)
     except (BadMessage, BadCall) as problem:
         raise BadRecord(str(problem)) from problem
-    sampled = {i for i, m in enumerate(dicts) if m.get("role") == "assistant" and m.get("weight", 1) != 0}
-    return ReadLine(sha256(raw).hexdigest()[:16], messages, sampled, call, columns_beside(entry))
-
-
-def _hashed(message: Message) -> Message:
-    return Message(message.body, message.role, message.id)
+    sampled = [i for i, m in enumerate(dicts) if m.get("role") == "assistant" and m.get("weight", 1) != 0]
+    conversation = lay_out(messages, sampled, call, lambda: token_bytes(12))
+    return ReadLine(sha256(raw).hexdigest()[:16], conversation, columns_beside(entry))
 
 
 def _call(model: Any, tools: list[dict[str, Any]] | None) -> Call:
@@ -92,21 +85,11 @@ class Importer:
         self._stem = stem
         self._seen: Counter[str] = Counter()
 
-    def graph(self, read: ReadLine, raw: bytes, line: int) -> Imported:
-        """The graph of what was read from `raw`, which stands at `line`."""
+    def named(self, read: ReadLine, raw: bytes, line: int) -> Imported:
+        """What was read from `raw`, which stands at `line`, under its name."""
         self._seen[read.content] += 1
         ordinal = self._seen[read.content]
         name = f"{self._stem}/{read.content}" + (f"-{ordinal}" if ordinal > 1 else "")
         origin = {"file": self._stem, "line": line, "raw": raw.decode("utf-8", "surrogatepass")}
         about = {**read.columns, RESERVED: {"imported": origin}}
-        return Imported(name, _graph(read), about, len(raw))
-
-
-def _graph(read: ReadLine) -> MessageGraph:
-    graph = MessageGraph()
-    for at, message in enumerate(read.messages):
-        if at in read.sampled:
-            graph.record(message, read.call)
-        else:
-            graph.append(message)
-    return graph
+        return Imported(name, read.conversation, about, len(raw))

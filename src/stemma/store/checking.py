@@ -19,7 +19,7 @@ from stemma.errors import StoreDamaged
 from stemma.store.lines import EMPTY, UNREADABLE, newest_message, read_line, read_runs
 from stemma.store.narrow import widen
 from stemma.store.prompts import PromptReader, Stored
-from stemma.store.saving import Home, seal_graph, seal_run
+from stemma.store.records import Home, seal_graph, seal_run
 
 T = TypeVar("T")
 

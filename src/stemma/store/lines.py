@@ -23,6 +23,7 @@ from stemma.core.ids import ROOT, Id, chain
 from stemma.core.message import Message
 from stemma.core.splice import shared
 from stemma.errors import StoreDamaged
+from stemma.store.writer import Transaction
 
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, msgspec.MsgspecError)
 """What reading a damaged record can raise: every cell may hold anything."""
@@ -87,20 +88,18 @@ def newest_message(db: sqlite3.Connection) -> int:
     return newest
 
 
-def write_messages(db: sqlite3.Connection, messages: Iterable[Message]) -> list[int]:
-    """Keep each body that is not kept yet; the row of each."""
-    return [_write_message(db, message) for message in messages]
+def write_messages(transaction: Transaction, messages: Sequence[tuple[Id, bytes]]) -> list[int]:
+    """Keep each body that is not kept yet, given with its id; the row of each."""
+    db = transaction.db
+    numbers, before = transaction.numbers("message", len(messages)), db.total_changes
+    rows = [(number, *message) for number, message in zip(numbers, messages, strict=True)]
+    db.executemany("INSERT OR IGNORE INTO message VALUES (?, ?, ?)", rows)
+    if db.total_changes - before == len(messages):
+        return list(numbers)
+    return [db.execute("SELECT id FROM message WHERE hash = ?", (name,)).fetchone()[0] for name, _ in messages]
 
 
-def _write_message(db: sqlite3.Connection, message: Message) -> int:
-    written = db.execute("INSERT OR IGNORE INTO message (hash, body) VALUES (?, ?)", (message.id, message.body))
-    if written.rowcount == 1 and written.lastrowid is not None:
-        return written.lastrowid
-    number: int = db.execute("SELECT id FROM message WHERE hash = ?", (message.id,)).fetchone()[0]
-    return number
-
-
-def write_line(db: sqlite3.Connection, messages: list[Message], nodes: list[Id], base: StoredLine) -> StoredLine:
+def write_line(transaction: Transaction, messages: list[Message], nodes: list[Id], base: StoredLine) -> StoredLine:
     """Write a line as a change of `base`, the line that it comes after, or find that it is that line.
 
     A line that shares nothing with its base is written whole, and so is one too many changes away from a whole one;
@@ -113,18 +112,23 @@ def write_line(db: sqlite3.Connection, messages: list[Message], nodes: list[Id],
         return base
     before = len(base.messages)
     if len(messages) > before > 2 * (head + tail) and sum(shared(base.messages, messages[:before])) > head + tail:
-        return write_line(db, messages, nodes, write_line(db, messages[:before], nodes[:before], base))
-    added = write_messages(db, messages[head : len(messages) - tail])
+        first = write_line(transaction, messages[:before], nodes[:before], base)
+        return write_line(transaction, messages, nodes, first)
+    added = write_messages(transaction, [(m.id, m.body) for m in messages[head : len(messages) - tail]])
     numbers = base.numbers[:head] + added + (base.numbers[-tail:] if tail else [])
     depth = base.depth + 1
     if base.row is None or head + tail == 0 or depth > 64 + len(messages) // 16:
         head, tail, depth, added = 0, 0, 0, numbers
     tip = nodes[-1] if nodes else ROOT
-    row = db.execute(
-        "INSERT INTO line (base, head, tail, added, length, depth, tip) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (base.row, head, tail, write_runs(added), len(messages), depth, tip),
-    ).lastrowid
+    row = insert_line(transaction, (base.row, head, tail, write_runs(added), len(messages), depth, tip))
     return StoredLine(row, tip, depth, messages, numbers)
+
+
+def insert_line(transaction: Transaction, values: tuple[int | bytes | None, ...]) -> int:
+    """A row of `line` with all columns but its id, which is returned."""
+    [row] = transaction.numbers("line", 1)
+    transaction.db.execute("INSERT INTO line VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (row, *values))
+    return row
 
 
 def read_line(db: sqlite3.Connection, row: int, near: dict[int, list[int]], newest: int) -> list[int]:

@@ -15,7 +15,8 @@ from stemma.errors import StoreDamaged
 from stemma.store.lines import EMPTY, StoredLine, newest_message, read_line, read_runs
 from stemma.store.narrow import widen
 from stemma.store.prompts import PromptReader, Stored
-from stemma.store.saving import Address, Home, Mark
+from stemma.store.records import Home
+from stemma.store.saving import Address, Mark
 
 _CHUNK = 500
 """How many messages one query asks for."""
@@ -52,7 +53,7 @@ class GraphReader:
 
     def fill(self, graph: MessageGraph, row: int, address: Address, graphs: dict[int, MessageGraph]) -> None:
         """Put into an empty graph what its row, and those that refer to it, say."""
-        head = self.db.execute("SELECT line FROM graph WHERE id = ?", (row,)).fetchone()
+        head = self.db.execute("SELECT line, seal FROM graph WHERE id = ?", (row,)).fetchone()
         if head is None:
             raise StoreDamaged(f"graph {row} is missing; `stemma verify` names what refers to it")
         taken, calls_hash = self.calls(graph, row)
@@ -64,7 +65,7 @@ class GraphReader:
         _check_places(graph, row)
         links_hash = self.links(graph, row, graphs)
         counts = (len(first), len(graph._recorded), len(graph._links))
-        home = Home(row, line, *counts, versions_hash[0], calls_hash, links_hash)
+        home = Home(row, line, *counts, versions_hash[0], calls_hash, links_hash, head[1])
         graph.marks[self.store] = Mark(line, {address: home})
 
     def line(self, row: int | None) -> StoredLine:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from stemma.core.canonical import plain
 from stemma.core.fingerprint import children_first, fingerprint
+from stemma.core.fresh import Fresh
 from stemma.core.graph import MessageGraph
 from stemma.core.ids import ROOT, Id, chain
 from stemma.core.message import Message
@@ -64,9 +65,14 @@ class MemoryStore:
         return done
 
     def prepare(
-        self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        graph: MessageGraph | Fresh,
+        name: str,
+        *,
+        run: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Prepared:
-        self.save(graph, name, run=run, metadata=metadata)
+        self.save(graph.graph() if isinstance(graph, Fresh) else graph, name, run=run, metadata=metadata)
         return lambda _: None
 
     def write(self, prepared: Sequence[Prepared]) -> None:

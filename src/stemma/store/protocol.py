@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, Self
 
 import msgspec
 
+from stemma.core.fresh import Fresh
 from stemma.core.graph import MessageGraph
 from stemma.core.verify import Finding
 
@@ -93,13 +94,13 @@ class Store(Protocol):
 
     def prepare(
         self,
-        graph: MessageGraph,
+        graph: MessageGraph | Fresh,
         name: str,
         *,
         run: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Prepared:
-        """The graph as it is now, for a later `write`."""
+        """The graph as it is now, or a conversation that was laid out elsewhere, for a later `write`."""
         ...
 
     def write(self, prepared: Sequence[Prepared]) -> None:

@@ -5,9 +5,8 @@ whatever the handle's mark does not know of yet: lines as changes of the last st
 `tests/store/test_sqlite.py` counts the rows.
 """
 
-import sqlite3
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from secrets import token_bytes
 from typing import Any
 
@@ -16,34 +15,21 @@ import msgspec
 from stemma.core.call import Call
 from stemma.core.canonical import canonical
 from stemma.core.editing import Recorded
-from stemma.core.fingerprint import START, call_fact, children_first, combine, kept_fact, link_fact, roll
+from stemma.core.fingerprint import call_fact, children_first, combine, kept_fact, link_fact, roll
 from stemma.core.graph import MessageGraph
 from stemma.core.history import Kept
-from stemma.core.ids import ROOT, Id, call_id, digest
+from stemma.core.ids import ROOT, Id, call_id
 from stemma.core.message import Message
 from stemma.errors import NameTaken
 from stemma.store.lines import EMPTY, StoredLine, nodes_of, write_line, write_messages, write_runs
 from stemma.store.memory import name_taken, shape
 from stemma.store.narrow import narrow
 from stemma.store.prompts import Seen, Stored, shortened
+from stemma.store.records import Home, insert_graph, insert_rows, run_of, seal_graph, write_toolset
 from stemma.store.writer import Transaction
 
 _LOOK_BACK = 8
 """How many earlier calls a prompt may build on: enough for parallel samples and rollbacks, without a search."""
-
-
-class Home(msgspec.Struct, frozen=True):
-    """A row of `graph` that a handle writes to, and how much of the handle it has."""
-
-    row: int
-    line: StoredLine = EMPTY
-    """As we last wrote or read it."""
-    versions: int = 0
-    calls: int = 0
-    links: int = 0
-    versions_hash: Id = START
-    calls_hash: Id = START
-    links_hash: Id = START
 
 
 Address = tuple[str, bool]
@@ -122,55 +108,65 @@ class GraphWriter:
         self.store, self.snapshot, self.address, self.children = store, snapshot, address, children
         self.name = None if address[1] else address[0]
         self.mark = known_mark(transaction, store, snapshot.graph) or Mark(EMPTY, {})
-        self.held: tuple[Any, ...] = (None, b"{}")
-        """The run and the metadata of the row as it is, and more."""
+        self.run: int | None = None
+        """The run that the row is in."""
         self.call_facts: dict[int, Id] = {}
         self.call_rows: dict[int, int] = {}
+        self.new_rows: dict[str, list[tuple[Any, ...]]] = {"version": [], "call": [], "placed": [], "contains": []}
+        """What is to be written after the graph's own row, to which it refers."""
 
     def write(self, run: str | None, metadata: Mapping[str, Any] | None) -> int:
         """Write what is new; the graph's row."""
         before = self.home()
         line, home = self.write_versions(before)
-        line = write_line(self.db, self.snapshot.line, self.snapshot.nodes, line)
+        line = write_line(self.transaction, self.snapshot.line, self.snapshot.nodes, line)
         home = msgspec.structs.replace(self.write_links(self.write_calls(home)), line=line)
-        if home != before or self.address not in self.mark.homes or run is not None or metadata is not None:
-            self.write_head(home, run, metadata)
+        if home != before or self.is_new or run is not None or metadata is not None:
+            home = self.write_head(home, run, metadata)
+            insert_rows(self.db, self.new_rows)
             note(self.transaction, self.store, self.snapshot.graph, Mark(line, {**self.mark.homes, self.address: home}))
         return home.row
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the graph has no row yet."""
+        return self.address not in self.mark.homes
+
     def home(self) -> Home:
         """The row to write to: ours, or a new one; never one that somebody else has moved."""
-        ours = self.mark.homes.get(self.address)
-        if ours is None:
-            if self.db.execute("SELECT 1 FROM graph WHERE name = ?", (self.name,)).fetchone():
-                raise NameTaken(name_taken(self.address[0]))
-            return self.new_home()
-        question = "SELECT g.run, g.metadata, g.seal, l.id, l.depth FROM graph g LEFT JOIN line l ON l.id = g.line"
-        held = self.held = self.db.execute(f"{question} WHERE g.id = ?", (ours.row,)).fetchone()
-        if held is None or held[2] != seal_graph(self.name, held[0], held[1], ours.line.tip, ours):
+        if self.is_new:
+            [row] = self.transaction.numbers("graph", 1)
+            return Home(row)
+        ours = self.mark.homes[self.address]
+        held = self.db.execute("SELECT run, seal, line FROM graph WHERE id = ?", (ours.row,)).fetchone()
+        if held is None or (held[1] != ours.seal and held[1] != self.seal_as_held(held[0], ours)):
             raise NameTaken(name_taken(self.address[0]))
-        if held[3] in (ours.line.row, None):
+        self.run = held[0]
+        if held[2] in (ours.line.row, None):
             return ours
         # Somebody went away and came back to the same messages: what we write now comes after their line.
-        return msgspec.structs.replace(ours, line=msgspec.structs.replace(ours.line, row=held[3], depth=held[4]))
+        depth = self.db.execute("SELECT depth FROM line WHERE id = ?", (held[2],)).fetchone()[0]
+        return msgspec.structs.replace(ours, line=msgspec.structs.replace(ours.line, row=held[2], depth=depth))
 
-    def new_home(self) -> Home:
-        values = (self.name, b"{}", b"")
-        row = self.db.execute("INSERT INTO graph (name, metadata, seal) VALUES (?, ?, ?)", values).lastrowid
-        assert row is not None
-        return Home(row)
+    def seal_as_held(self, run: int | None, ours: Home) -> Id:
+        """The seal if nobody has changed more than the run and the metadata."""
+        return seal_graph(self.name, run, self.held_metadata(ours.row), ours.line.tip, ours)
+
+    def held_metadata(self, row: int) -> bytes:
+        held = self.db.execute("SELECT metadata FROM graph WHERE id = ?", (row,)).fetchone()
+        return held[0] if held else b"{}"
 
     def write_versions(self, home: Home) -> tuple[StoredLine, Home]:
         """New versions, oldest first, each line as a change of the one before."""
         facts, snapshot = [], self.snapshot
-        line = home.line if self.address in self.mark.homes else self.mark.line
+        line = self.mark.line if self.is_new else home.line
         for number in range(home.versions, len(snapshot.kept)):
             kept, messages = snapshot.kept[number], snapshot.kept_lines[number]
             nodes = nodes_of(messages, snapshot.line, snapshot.nodes)
-            line = write_line(self.db, messages, nodes, line)
-            replacement = write_runs(write_messages(self.db, kept.replacement))
+            line = write_line(self.transaction, messages, nodes, line)
+            replacement = write_runs(self.write_messages(kept.replacement))
             values = (home.row, number, line.row, kept.index, kept.reason, kept.replaced, replacement)
-            self.db.execute("INSERT INTO version VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            self.new_rows["version"].append(values)
             for n in kept.calls:
                 self.place(home, n, nodes, number)
             facts.append(kept_fact(kept, nodes[-1]))
@@ -195,7 +191,7 @@ class GraphWriter:
         at = recorded.at
         name, row = self.write_call(home, n, nodes[at - 1] if at else ROOT, nodes[at])
         self.call_rows[n] = row
-        self.db.execute("INSERT INTO placed VALUES (?, ?, ?, ?, ?)", (home.row, n, row, at, version))
+        self.new_rows["placed"].append((home.row, n, row, at, version))
         self.call_facts[n] = call_fact(name, at)
 
     def write_call(self, home: Home, n: int, saw: Id, made: Id) -> tuple[Id, int]:
@@ -211,14 +207,10 @@ class GraphWriter:
         return name, self.insert_call((name, saw, made, recorded.event), recorded.call, parts, prompt)
 
     def insert_call(self, names: tuple[bytes, ...], call: Call, parts: tuple[bytes, ...], prompt: Stored) -> int:
-        toolset = None if call.tools is None else self.write_toolset(parts[1])
-        row = self.db.execute(
-            "INSERT INTO call (hash, saw, made, event, toolset, body,"
-            " prompt_base, prompt_shared, prompt_ids, sampled_ids, logprobs)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*names, toolset, parts[0], *prompt, narrow(call.sampled_ids), call.logprobs),
-        ).lastrowid
-        assert row is not None
+        toolset = None if call.tools is None else write_toolset(self.transaction, parts[1])
+        [row] = self.transaction.numbers("call", 1)
+        tokens = (*prompt, narrow(call.sampled_ids), call.logprobs)
+        self.new_rows["call"].append((row, *names, toolset, parts[0], *tokens))
         return row
 
     def earlier(self, home: Home, n: int) -> Iterator[tuple[int, Seen]]:
@@ -234,17 +226,8 @@ class GraphWriter:
             self.call_rows[number] = self.db.execute(placed, (home.row, number)).fetchone()[0]
         return self.call_rows[number]
 
-    def write_toolset(self, body: bytes) -> int:
-        row: int | None = self.transaction.notes.get(body)
-        if row is None:
-            row = self.transaction.notes[body] = self.insert_toolset(body)
-        return row
-
-    def insert_toolset(self, body: bytes) -> int:
-        name = digest("toolset", body)
-        self.db.execute("INSERT OR IGNORE INTO toolset (hash, body) VALUES (?, ?)", (name, body))
-        row: int = self.db.execute("SELECT id FROM toolset WHERE hash = ?", (name,)).fetchone()[0]
-        return row
+    def write_messages(self, messages: Iterable[Message]) -> list[int]:
+        return write_messages(self.transaction, [(message.id, message.body) for message in messages])
 
     def write_links(self, home: Home) -> Home:
         """New links to subagents."""
@@ -252,26 +235,23 @@ class GraphWriter:
         for number in range(home.links, len(links)):
             message, child = links[number]
             child_row = self.children[id(child)]
-            message_row = write_messages(self.db, [message])[0]
-            self.db.execute("INSERT INTO contains VALUES (?, ?, ?, ?)", (home.row, number, message_row, child_row))
+            self.new_rows["contains"].append((home.row, number, *self.write_messages([message]), child_row))
             facts.append(link_fact(message.id, str(child_row).encode()))
         return msgspec.structs.replace(home, links=len(links), links_hash=roll(home.links_hash, facts))
 
-    def write_head(self, home: Home, run: str | None, metadata: Mapping[str, Any] | None) -> None:
+    def write_head(self, home: Home, run: str | None, metadata: Mapping[str, Any] | None) -> Home:
         """Move the tip, and seal all that belongs to the graph."""
-        run_row = self.held[0] if run is None else self.run_row(run)
-        about = self.held[1] if metadata is None else canonical(metadata)
+        run_row = self.run if run is None else run_of(self.transaction, run)
+        about = self.held_metadata(home.row) if metadata is None else canonical(metadata)
         seal = seal_graph(self.name, run_row, about, home.line.tip, home)
-        self.db.execute(
-            "UPDATE graph SET run = ?, line = ?, metadata = ?, seal = ? WHERE id = ?",
-            (run_row, home.line.row, about, seal, home.row),
-        )
-
-    def run_row(self, name: str) -> int:
-        row: int | None = self.transaction.notes.get(("run", name))
-        if row is None:
-            row = self.transaction.notes["run", name] = write_run(self.db, name, None)
-        return row
+        if self.is_new:
+            insert_graph(self.db, (home.row, self.name, run_row, home.line.row, about, seal))
+        else:
+            self.db.execute(
+                "UPDATE graph SET run = ?, line = ?, metadata = ?, seal = ? WHERE id = ?",
+                (run_row, home.line.row, about, seal, home.row),
+            )
+        return msgspec.structs.replace(home, seal=seal)
 
 
 def adopt(transaction: Transaction, store: object, snapshots: list[Snapshot], loaded: MessageGraph) -> bool:
@@ -298,31 +278,3 @@ def known_mark(transaction: Transaction, store: object, graph: MessageGraph) -> 
     """What is known to be stored of a graph, this transaction included."""
     mark: Mark | None = transaction.notes.get(id(graph)) or graph.marks.get(store)
     return mark
-
-
-def seal_graph(name: str | None, run: int | None, metadata: bytes, tip: Id, home: Home) -> Id:
-    """The hash over all that belongs to a graph."""
-    counts = f"{run} {home.versions} {home.calls} {home.links}".encode()
-    hashes = (home.versions_hash, home.calls_hash, home.links_hash)
-    return digest("sealed graph", b"" if name is None else b"=" + name.encode(), metadata, tip, counts, *hashes)
-
-
-def seal_run(name: str, metadata: bytes) -> Id:
-    """The hash over a run."""
-    return digest("sealed run", name.encode(), metadata)
-
-
-def write_run(db: sqlite3.Connection, name: str, metadata: bytes | None) -> int:
-    """The row of a run, made if it is new; its metadata stays as it was when not given."""
-    held = db.execute("SELECT id FROM run WHERE name = ?", (name,)).fetchone()
-    if held is None:
-        body = metadata or b"{}"
-        values = (name, body, seal_run(name, body))
-        row = db.execute("INSERT INTO run (name, metadata, seal) VALUES (?, ?, ?)", values).lastrowid
-        assert row is not None
-        return row
-    if metadata is not None:
-        seal = seal_run(name, metadata)
-        db.execute("UPDATE run SET metadata = ?, seal = ? WHERE id = ?", (metadata, seal, held[0]))
-    number: int = held[0]
-    return number

@@ -17,7 +17,6 @@ CREATE TABLE line (             -- a path from a root: base[:head] + added + bas
     depth  INTEGER NOT NULL,    -- how many bases stand behind it; bounded, so that reading is linear
     tip    BLOB NOT NULL        -- the id of its last node: the chain of hashes over all its messages
 );
-CREATE INDEX line_tip ON line (tip);
 
 CREATE TABLE toolset (          -- tools offered to a model, once for all calls that had them
     id    INTEGER PRIMARY KEY,  -- inner number
@@ -39,7 +38,6 @@ CREATE TABLE call (             -- one model call
     sampled_ids BLOB,           -- what it sampled, written in the same way
     logprobs    BLOB            -- float32 little-endian: one for each sampled id
 );
-CREATE INDEX call_made ON call (made);
 
 CREATE TABLE run (              -- a named collection of graphs
     id       INTEGER PRIMARY KEY, -- inner number
@@ -76,7 +74,6 @@ CREATE TABLE placed (           -- where in its graph a call's reply stands
     version INTEGER,            -- the version that line is; NULL while it is the current one
     PRIMARY KEY (graph, number)
 ) WITHOUT ROWID;
-CREATE INDEX placed_call ON placed (call);
 
 CREATE TABLE contains (         -- a tool result's subagent conversations
     graph   INTEGER NOT NULL REFERENCES graph, -- the conversation that has the tool result
@@ -85,4 +82,3 @@ CREATE TABLE contains (         -- a tool result's subagent conversations
     child   INTEGER NOT NULL REFERENCES graph, -- the subagent's conversation
     PRIMARY KEY (graph, number)
 ) WITHOUT ROWID;
-CREATE INDEX contains_child ON contains (child);

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from stemma.core.canonical import canonical, decode, plain
 from stemma.core.fingerprint import fingerprint
+from stemma.core.fresh import Fresh
 from stemma.core.graph import MessageGraph
 from stemma.core.names import check_name
 from stemma.core.verify import Finding
@@ -32,12 +33,14 @@ from stemma.errors import (
 )
 from stemma.store.checking import check
 from stemma.store.finding import find
+from stemma.store.fresh import write_fresh
 from stemma.store.lines import UNREADABLE
 from stemma.store.loading import GraphReader
 from stemma.store.memory import name_taken
 from stemma.store.merge import merge
 from stemma.store.protocol import Found, GraphInfo, MergeReport, Prepared, RunInfo, Store
-from stemma.store.saving import GraphWriter, Snapshot, adopt, known_mark, snapshot_fingerprint, take_all, write_run
+from stemma.store.records import write_run
+from stemma.store.saving import GraphWriter, Snapshot, adopt, known_mark, snapshot_fingerprint, take_all
 from stemma.store.writer import Transaction, Writer, busy
 
 SCHEMA_VERSION = 1
@@ -85,18 +88,34 @@ class SQLiteStore:
         return self._writer.submit(self.prepare(graph, name, run=run, metadata=metadata))
 
     def prepare(
-        self, graph: MessageGraph, name: str, *, run: str | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        graph: MessageGraph | Fresh,
+        name: str,
+        *,
+        run: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Prepared:
         self._check_open()
         check_name("graph's name", name)
         if run is not None:
             check_name("run's name", run)
         about = None if metadata is None else plain(dict(metadata), "metadata")
+        if isinstance(graph, Fresh):
+            return self._prepare_fresh(graph, name, run, about)
         snapshots = take_all(graph, self._token, name)
 
         def job(transaction: Transaction) -> None:
             self._adopt(transaction, snapshots, name)
             self._write(transaction, snapshots, name, run, about)
+
+        return job
+
+    def _prepare_fresh(self, fresh: Fresh, name: str, run: str | None, about: Any) -> Prepared:
+        def job(transaction: Transaction) -> None:
+            if transaction.db.execute("SELECT 1 FROM graph WHERE name = ?", (name,)).fetchone():
+                self.prepare(fresh.graph(), name, run=run, metadata=about)(transaction)
+            else:
+                write_fresh(transaction, fresh, name, run, canonical(about or {}))
 
         return job
 

@@ -35,6 +35,15 @@ class Transaction:
         """By subject; run after the commit, never after a failure."""
         self.notes: dict[Any, Any] = {}
         """What earlier jobs of this transaction have written, for later ones to build on."""
+        self._free: dict[str, int] = {}
+
+    def numbers(self, table: str, count: int) -> range:
+        """Ids of so many new rows of a table, after all that it has: nobody else writes meanwhile."""
+        first = self._free.get(table)
+        if first is None:
+            first = self.db.execute(f"SELECT coalesce(max(id), 0) + 1 FROM {table}").fetchone()[0]
+        self._free[table] = first + count
+        return range(first, first + count)
 
 
 Job = Callable[[Transaction], Any]
