@@ -24,6 +24,8 @@ from stemma.errors import NotWritten, StemmaError, StoreBusy, StoreClosed, Store
 T = TypeVar("T")
 GROUP = 128
 """How many jobs at most share a transaction; the next ones can then be made ready while it is written."""
+_HOLDER = 120
+"""How many bytes of the lock file say who holds it."""
 
 
 class Transaction:
@@ -160,17 +162,24 @@ class Writer:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Hold the store's lock file, which says who holds it."""
-        with open(self._path + "-lock", "a+b", buffering=0) as lock:
+        lock = os.open(self._path + "-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
             deadline, pause = time.monotonic() + self._wait, 0.0005
-            while not _try_lock(lock.fileno()):
+            while not _try_lock(lock):
                 if time.monotonic() > deadline:
-                    lock.seek(0)
-                    raise StoreBusy(busy(self._path, lock.read(400), self._wait))
+                    raise StoreBusy(busy(self._path, os.pread(lock, _HOLDER, 0).strip(), self._wait))
                 time.sleep(pause)
                 pause = min(pause * 1.5, 0.02)
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} ({os.path.basename(sys.argv[0]) or 'python'})".encode())
+            os.pwrite(lock, _holder(), 0)
             yield
+        finally:
+            os.close(lock)
+
+
+def _holder() -> bytes:
+    """Who we are; always of one length, because to cut a file costs more than all the rest of taking a turn."""
+    name = os.path.basename(sys.argv[0]) or "python"
+    return f"process {os.getpid()} ({name})".encode()[:_HOLDER].ljust(_HOLDER)
 
 
 def busy(path: str, holder: bytes, waited: float) -> str:
