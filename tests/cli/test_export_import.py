@@ -2,7 +2,7 @@
 
 import json
 
-from stemma import open_store, to_trajectory
+from stemma import Call, MessageGraph, open_store, to_trajectory
 from stemma.formats.files import load_trajectories
 
 MESSAGES = [
@@ -38,6 +38,27 @@ def test_a_dataset_goes_in_and_comes_out_the_same(run, tmp_path):
     )
     with open_store(store) as opened:
         assert opened.verify() == []
+
+
+def test_a_reply_that_saved_forks_share_is_trained_once(run, tmp_path):
+    store, call = str(tmp_path / "s.db"), Call(model="m")
+    graph = MessageGraph([{"role": "user", "content": "Q"}])
+    graph.record({"role": "assistant", "content": "A"}, call)
+    fork = graph.fork()
+    for one, answer in ((graph, "left"), (fork, "right")):
+        one.append({"role": "user", "content": "go on"})
+        one.record({"role": "assistant", "content": answer}, call)
+    with open_store(store) as opened:
+        opened.save(graph, "first")
+        opened.save(fork, "second")
+        opened.save(graph.fork(), "third")  # which has nothing of its own
+    report = json.loads(run("export", store, "--for", "openai", "-o", str(tmp_path / "out"), "--json").out)
+    assert (report["written"], report["trained_messages"]) == (2, 3)
+    rows = [json.loads(line) for line in (tmp_path / "out/train.jsonl").read_text().splitlines()]
+    trained = [
+        [m["content"] for m in row["messages"] if m["role"] == "assistant" and m.get("weight", 1)] for row in rows
+    ]
+    assert trained == [["A", "left"], ["right"]]
 
 
 def test_lines_that_cannot_be_read_are_named_and_the_rest_is_kept(run, tmp_path):

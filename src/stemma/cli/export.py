@@ -95,8 +95,12 @@ def _of_store(path: Path, run: str | None) -> "Iterator[TrainingRow]":
     from stemma.formats.training import rows_of_graph
 
     with reading(str(path)) as store:
+        shared, trained = store.shared_events(), set[object]()
         for name in store.names(run):  # not `graphs`, which would hold the metadata of all of them
-            yield from rows_of_graph(store.load(name), store.metadata(name))
+            graph = store.load(name)
+            yield from rows_of_graph(graph, store.metadata(name), trained)
+            if shared:  # a reply that forks share is trained in the first of them
+                trained |= shared & graph.events()
 
 
 def _of_files(path: Path) -> "Iterator[TrainingRow | BadRecord]":

@@ -36,6 +36,11 @@ class Recorded:
         self.event = event
         """What tells it from a call equal in everything; the first store that writes it down makes it up."""
 
+    @property
+    def known_as(self) -> object:
+        """The event, or while it has none what stands for it in this process."""
+        return self.event or id(self)
+
 
 class OpenEdit:
     """What `with graph.edit()` must remember to make one version of many edits."""

@@ -15,7 +15,7 @@ It is a movable tip over an append-only set of nodes. Reading and editing are a 
 """
 
 import operator
-from collections.abc import Iterable, Iterator, MutableSequence
+from collections.abc import Container, Iterable, Iterator, MutableSequence
 from copy import copy
 from typing import Any, NoReturn, overload
 
@@ -262,9 +262,16 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
         """The newest call on the current line, and where its reply stands."""
         return self._recorded[self._live[-1]] if self._live else None
 
-    def rows(self) -> list[Row]:
-        """The fewest lines that hold every sampled message exactly once as trained; see `stemma.core.rows`."""
-        return _rows.rows(self)
+    def rows(self, but: Container[object] = ()) -> list[Row]:
+        """The fewest lines that hold every sampled message exactly once as trained; see `stemma.core.rows`.
+
+        but: `events` of calls that another graph trains, as one that this was forked from
+        """
+        return _rows.rows(self, but)
+
+    def events(self) -> set[object]:
+        """What tells each recorded call, those of subagents included, from all others; forks share theirs."""
+        return _rows.events(self)
 
     def fork(self) -> "MessageGraph":
         """An independent graph with the same past; they share every message."""

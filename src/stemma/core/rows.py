@@ -14,7 +14,7 @@ Two calls that made the same message are two events: each is trained, in rows of
 `tests/core/test_rows.py` checks the number of rows against brute force.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -99,24 +99,28 @@ def sampled(graph: "MessageGraph") -> list[Sampled]:
     ]
 
 
-def rows(graph: "MessageGraph") -> list[Row]:
-    """The rows of a graph and of all subagents below it."""
+def rows(graph: "MessageGraph", but: Container[object] = ()) -> list[Row]:
+    """The rows of a graph and of all subagents below it; `but` are events of calls that are trained elsewhere."""
     by_tools: dict[bytes, list[Reply]] = {}
-    for reply in _each_once(graph):
+    for reply in _each_once(graph, but):
         by_tools.setdefault(encode_tools(reply.call.tools), []).append(reply)
     return [_row(chain) for group in by_tools.values() for chain in _fewest_chains(group)]
 
 
-def _each_once(graph: "MessageGraph") -> Iterator[Reply]:
+def _each_once(graph: "MessageGraph", but: Container[object]) -> Iterator[Reply]:
     """Every sampled message, also where forks of one graph meet as its subagents."""
     seen: set[object] = set()
     for member in graph.reach():
         for reply in replies(member):
-            recorded = member._recorded[reply.number]
-            event = recorded.event or id(recorded)
-            if event not in seen:
+            event = member._recorded[reply.number].known_as
+            if event not in seen and event not in but:
                 seen.add(event)
                 yield reply
+
+
+def events(graph: "MessageGraph") -> set[object]:
+    """What tells each call of a graph and of all below it from all others."""
+    return {recorded.known_as for member in graph.reach() for recorded in member._recorded}
 
 
 def _fewest_chains(group: list[Reply]) -> list[list[Reply]]:

@@ -58,7 +58,7 @@ def captured(graph: "MessageGraph", name: str = "") -> list[Captured]:
         previous: tuple[int, Reply] | None = None
         for reply in replies(member):
             recorded = member._recorded[reply.number]
-            if (event := recorded.event or id(recorded)) in seen:
+            if (event := recorded.known_as) in seen:
                 continue
             seen.add(event)
             told_apart = recorded.event or f"{name}/{len(found)}".encode()

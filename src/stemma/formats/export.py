@@ -8,6 +8,7 @@ not, with one example of each; the report says so on screen and in `report.json`
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -99,11 +100,10 @@ def export(
     report = Report(preset=preset.name, file=str(data), tokens=0 if count_tokens else None)
     policies = _policies(preset, allow_markers)
     data.parent.mkdir(parents=True, exist_ok=True)
-    with Whole(data) as file:
-        sink = (open_sink or preset.open_sink or Lines)(file)
+    opened = open_sink or preset.open_sink or Lines
+    with Whole(data) as file, closing(opened(file)) as sink:  # closed also when something fails, as Parquet's must be
         for row in rows:
             _export_row(row, preset, policies, sink, report, count_tokens)
-        sink.close()
     for name, text in preset.sidecars(data.name).items():
         _write_beside(data, name, text, report)
     write_whole(data.with_name("report.json"), msgspec.json.format(msgspec.json.encode(report)))

@@ -6,7 +6,7 @@ saw beyond its line is kept with the call and never exported. A row with such a 
 it is marked `on_policy: false` in its metadata. `tests/formats/test_training.py` proves it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,9 +67,11 @@ class LeftOut(StemmaError):
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
-def rows_of_graph(graph: MessageGraph, metadata: Mapping[str, Any]) -> Iterator[TrainingRow]:
-    """A graph's rows, subagents' included."""
-    for row in graph.rows():
+def rows_of_graph(
+    graph: MessageGraph, metadata: Mapping[str, Any], but: Container[object] = ()
+) -> Iterator[TrainingRow]:
+    """A graph's rows, subagents' included, but for calls that another graph trains (`MessageGraph.rows`)."""
+    for row in graph.rows(but):
         last, shown = row.calls[-1], not any(map(is_ephemeral, row.calls))
         about = {key: value for key, value in metadata.items() if key != RESERVED}
         yield TrainingRow(

@@ -3,6 +3,7 @@
 It keeps forks, which share every message with the graphs they were made from.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Self
@@ -146,6 +147,11 @@ class MemoryStore:
         checks = (check_message(f"message {name.hex()}", body, name) for name, body in bodies)
         return [finding for finding in checks if finding is not None]
 
+    def shared_events(self) -> set[object]:
+        graphs = [graph for top in self._graphs.values() for graph in top.reach()]
+        found = Counter(recorded.known_as for graph in graphs for recorded in graph._recorded)
+        return {event for event, number in found.items() if number > 1}
+
     def counts(self) -> dict[str, int]:
         members = {id(g): g for top in self._graphs.values() for g in top.reach()}.values()
         lines = [line for graph in members for _, line in own_lines(graph)]
@@ -210,9 +216,8 @@ def below(graph: MessageGraph) -> list[tuple[tuple[int, ...], MessageGraph]]:
 
 
 def _snapshot(graph: MessageGraph) -> MessageGraph:
-    """A fork whose subagents are forks too, so that later growth of theirs does not reach it."""
-    done = {id(member): member.fork() for member in graph.reach()}
-    for copy in done.values():
-        copy.marks.clear()
-        copy._links = [(message, done[id(child)]) for message, child in copy._links]
-    return done[id(graph)]
+    """The graph and all below it as they are now, unknown to any store."""
+    fork = graph.deep_fork()
+    for member in fork.reach():
+        member.marks.clear()
+    return fork

@@ -151,6 +151,10 @@ class Store(Protocol):
         """Derive every id again; what is returned is wrong."""
         ...
 
+    def shared_events(self) -> set[object]:
+        """`MessageGraph.events` of those calls that stand in several graphs, as they do when forks are saved."""
+        ...
+
     def counts(self) -> dict[str, int]:
         """How much is kept, subagents' and superseded records included: graphs, lines, messages, calls."""
         ...

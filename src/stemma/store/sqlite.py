@@ -221,6 +221,11 @@ class SQLiteStore:
         with self._reading() as db:
             return check(db)
 
+    def shared_events(self) -> set[object]:
+        several = "SELECT call FROM placed GROUP BY call HAVING count(*) > 1"
+        with self._reading() as db:
+            return {event for (event,) in db.execute(f"SELECT event FROM call WHERE id IN ({several})")}
+
     def counts(self) -> dict[str, int]:
         question = "SELECT " + ", ".join(f"(SELECT count(*) FROM {table})" for table in _COUNTED)
         with self._reading() as db:
