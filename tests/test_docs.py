@@ -26,9 +26,9 @@ def test_the_python_blocks_of_a_document_run_one_after_another(path, tmp_path, m
 def command_names():
     from typer.main import get_command
 
-    from stemma.cli.main import app
+    from stemma.cli.main import commands
 
-    return sorted(get_command(app).commands)
+    return sorted(get_command(commands()).commands)
 
 
 @pytest.mark.parametrize("name", command_names())

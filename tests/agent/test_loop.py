@@ -67,6 +67,33 @@ def test_parallel_calls_run_side_by_side_and_their_results_stand_in_the_order_as
     assert [m["content"] for m in graph[3:5]] == ["first", "second"]
 
 
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_conversation_that_is_interrupted_leaves_no_tool_running(number):
+    begun, left = [], []
+
+    async def endless() -> str:
+        """Never come back."""
+        begun.append(1)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.append(1)
+
+    model = ScriptedModel([asking(*(call("endless", call_id=f"c{i}") for i in range(number)))])
+
+    async def interrupt():
+        setup = Setup(model=model, tools={"endless": as_tool(endless)})
+        listening = asyncio.ensure_future(anext(f async for f in converse(question(), setup) if isinstance(f, ToolRan)))
+        while len(begun) < number:
+            await asyncio.sleep(0)
+        listening.cancel()
+        await asyncio.wait([listening])
+        await asyncio.sleep(0)
+        return len(left)  # before the end of the event loop, which ends whatever is left
+
+    assert asyncio.run(interrupt()) == number
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

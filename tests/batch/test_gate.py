@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faultserver import in_loop
-from stemma.batch.gate import CALM_SECONDS, Gate, Pace, after_success, after_trouble
+from stemma.batch.gate import CALM_SECONDS, Gate, Pace, after_success, after_trouble, bounded, parted
 from stemma.batch.paced import PacedModel
 from stemma.models.errors import EndpointFailed, RateLimited
 from stemma.models.protocol import Request
@@ -137,3 +137,44 @@ async def test_a_question_that_fails_gives_its_place_back():
     with pytest.raises(EndpointFailed):
         await model.reply(Request(messages=[]))
     assert (await model.reply(Request(messages=[]))).message["content"] == "fine"
+
+
+# ── shared between processes ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.integers(1, 600), st.integers(1, 8), st.data())
+def test_parts_of_a_pace_are_together_what_was_parted(ceiling, among, data):
+    among = min(among, ceiling)
+    whole = Pace(data.draw(st.integers(1, ceiling)), ceiling)
+    stays, parts = whole, []
+    for left in range(among, 1, -1):
+        stays, given_away = parted(stays, left)
+        parts.append(given_away)
+    everybody = [stays, *parts]
+    assert sum(part.ceiling for part in everybody) == ceiling
+    assert max(part.ceiling for part in everybody) - min(part.ceiling for part in everybody) <= 1
+    assert all(1 <= part.limit <= max(part.ceiling, 1) for part in everybody)
+    assert sum(part.limit for part in everybody) <= max(whole.limit, among)
+
+
+@given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99))
+def test_a_limit_at_its_ceiling_stays_there_and_any_other_is_below_it(limit, ceiling, other):
+    limit = min(limit, ceiling)
+    found = bounded(Pace(limit, ceiling), other)
+    assert found.ceiling == other
+    assert found.limit == (other if limit == ceiling else min(limit, other))
+
+
+@in_loop
+async def test_a_gate_with_no_places_lets_in_who_waits_when_it_gets_some():
+    gate = Gate(Pace(0, 0), lambda: 0.0)
+
+    async def visit():
+        async with gate:
+            return gate.inside
+
+    waiting = asyncio.ensure_future(visit())
+    await asyncio.sleep(0)
+    assert gate.inside == 0
+    gate.change(bounded(gate.pace, 2))
+    assert await waiting == 1

@@ -61,7 +61,7 @@ def test_a_part_holds_its_ended_tasks_in_the_order_of_the_dataset_from_memory_or
     store = MemoryStore()
     members = [record(1), record(0), record(1, status="failed", sample=1), record(0, with_reasoning=0, sample=2)]
     parts = Parts(tmp_path, store, SHAPE)
-    parts.add(conversation("kept in memory"), members[0])
+    parts.add(members[0], entry_line(conversation("kept in memory"), members[0], SHAPE))
     store.save(conversation("kept in the store"), members[1].name, metadata=as_metadata(members[1]))
     parts.write(1, members)
     lines = (tmp_path / part_name(1)).read_text().splitlines()

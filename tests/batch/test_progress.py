@@ -1,5 +1,5 @@
-from stemma.agent.facts import Asking, ToolStarted
-from stemma.batch.progress import Progress, Spending
+from stemma.agent.facts import Asking, Replied, ToolStarted
+from stemma.batch.progress import Doing, Elsewhere, Progress, Spending
 from stemma.batch.record import Failure, Record
 from stemma.models.errors import RateLimited
 
@@ -51,3 +51,24 @@ def test_a_task_that_goes_on_is_counted_for_what_it_used_anew():
     assert (spent.tokens, spent.cost) == (100, 0.75)
     spent.add(Record(key="free"))
     assert (spent.tokens, spent.cost) == (100, 0.75)
+
+
+def test_what_helpers_do_is_counted_and_shown_like_our_own():
+    clock = Clock()
+    progress = Progress(clock)
+    progress.limit = 4
+    progress.started("ours", "text")
+    progress.elsewhere[1] = Elsewhere(
+        2, 3, [("old", Doing("o", "asks", -9.0, 0.0)), ("new", Doing("n", "asks", 5.0, 5.0))]
+    )
+    assert (progress.running, progress.at_once) == (3, 7)
+    assert [name for name, _ in progress.slowest(5)] == ["old", "ours", "new"]
+    del progress.elsewhere[1]
+    assert (progress.running, progress.at_once) == (1, 4)
+
+
+def test_questions_that_were_answered_are_counted():
+    progress = Progress(Clock())
+    for fact in (Asking(1), Replied(None), Asking(2)):
+        progress.fact("k", fact)
+    assert progress.answered == 1

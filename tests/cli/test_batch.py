@@ -160,6 +160,14 @@ def test_wrong_words_get_one_clear_line(batch, model, prompts):
     assert "choose one of" in batch(prompts, "-m", model, "--display", "loud").err
 
 
+def test_the_number_of_processes_is_kept_and_makes_no_other_run(batch, model, prompts, tmp_path):
+    assert batch(prompts, "-m", model, "--name", "first", "-n", "2", "--processes", "3").code == 0
+    assert "processes: 3" in (tmp_path / "runs" / "first" / "config.yaml").read_text()
+    again = batch(prompts, "-m", model, "--name", "first", "--processes", "1")
+    assert (again.code, "2 kept" in again.err) == (0, True)
+    assert "--processes" in batch(prompts, "-m", model, "--processes", "0").err
+
+
 def test_stats_shows_tables_json_and_one_page_that_needs_nothing_else(batch, run, model, prompts, tmp_path):
     batch(prompts, "-m", model, "--name", "first")
     shown = run("stats", "first")

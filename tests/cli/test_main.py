@@ -35,6 +35,16 @@ def test_help_loads_nothing_heavy():
     assert not {"rich", "sqlite3", "asyncio", "stemma.store", "stemma.cli.lanes"} & loaded
 
 
+def test_a_command_does_not_wait_for_the_modules_of_the_others():
+    script = "import sys; from stemma.cli.main import main; main(['diff', '--help']); print('loaded', *sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": str(SOURCE)}, capture_output=True, check=True
+    )
+    loaded = set(done.stdout.decode().rpartition("loaded ")[2].split())
+    assert "stemma.cli.diff" in loaded
+    assert not {"stemma.cli.batch", "stemma.cli.export", "stemma.cli.models"} & loaded
+
+
 def test_the_version_is_printed(run: Run):
     code, out, _ = run("--version")
     assert code == 0

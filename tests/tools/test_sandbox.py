@@ -167,12 +167,15 @@ def test_no_capability_and_no_way_to_gain_one_is_inside():
     }  # fmt: skip
 
 
-def test_conversations_share_no_temporary_folder_shared_memory_or_queue():
+def test_conversations_share_no_temporary_folder_shared_memory_or_queue(tmp_path):
+    name = f"{os.getpid()}-{tmp_path.name}"  # like nothing else in this machine's own folder
+
     async def run():
         first, second = await Workspace(limits=LIMITS).open(), await Workspace(limits=LIMITS).open()
         try:
-            await terminal("echo mine > /tmp/x; echo mine > /dev/shm/x; ipcmk -Q", first)
-            return await terminal("cat /tmp/x /dev/shm/x; ipcs -q | grep 0x", second), first.root, second.root
+            await terminal(f"echo mine > /tmp/{name}; echo mine > /dev/shm/{name}; ipcmk -Q", first)
+            asked = f"cat /tmp/{name} /dev/shm/{name}; ipcs -q | grep 0x"
+            return await terminal(asked, second), first.root, second.root
         finally:
             await first.close()
             await second.close()
@@ -181,7 +184,7 @@ def test_conversations_share_no_temporary_folder_shared_memory_or_queue():
     assert not result.ok
     assert "mine" not in result.text
     assert first != second
-    assert not Path("/tmp/x").exists()
+    assert not Path(f"/tmp/{name}").exists()
 
 
 BOUNDED = {

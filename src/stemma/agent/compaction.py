@@ -37,10 +37,8 @@ class Cut(msgspec.Struct, frozen=True):
     stop: int
 
 
-def is_due(compaction: Compaction, window: int | None, last: Call | None, waiting: list[dict[str, Any]]) -> bool:
+def is_due(compaction: Compaction, window: int, last: Call, waiting: list[dict[str, Any]]) -> bool:
     """Whether the next question would near the window: the last prompt and reply, and what has come since."""
-    if window is None or last is None:
-        return False
     used = last.usage.get("total_tokens") or 0
     return used + sum(map(estimated_tokens, waiting)) >= compaction.threshold * window
 

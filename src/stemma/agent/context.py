@@ -48,4 +48,4 @@ def with_guidance(messages: list[dict[str, Any]], guidance: Guidance) -> list[di
 
 def noted(call: Call, notes: Mapping[str, Any]) -> Call:
     """The call, saying under which guidance and behind which fence it was made."""
-    return msgspec.structs.replace(call, extra={**call.extra, **notes}) if notes else call
+    return msgspec.structs.replace(call, extra={**call.extra, **notes})

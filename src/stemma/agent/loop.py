@@ -74,7 +74,8 @@ async def _ask(graph: MessageGraph, setup: Setup, spent: Spent, *, with_tools: b
     """Ask the model and record what it said."""
     schemas = [tool.schema() for tool in setup.tools.values()] if with_tools else None
     reply = await setup.model.reply(request_for(graph, setup.guidance, schemas, setup.params), setup.on_delta)
-    reply = msgspec.structs.replace(reply, call=noted(reply.call, {**setup.guidance.notes(), **setup.notes}))
+    if notes := {**setup.guidance.notes(), **setup.notes}:
+        reply = msgspec.structs.replace(reply, call=noted(reply.call, notes))
     graph.record(reply.message, reply.call)
     spent.add(reply.call)
     return reply
@@ -88,10 +89,11 @@ def _how_it_ended(reply: Reply) -> StopReason:
 
 async def _make_room(graph: MessageGraph, setup: Setup, spent: Spent) -> AsyncIterator[Fact]:
     """Shorten the context if the next question would near the model's window."""
-    recorded = graph.last_call()
-    waiting = graph.messages()[recorded.at + 1 :] if recorded else []
-    window = setup.model.context_window
-    if not is_due(setup.compaction, window, recorded.call if recorded else None, waiting):
+    recorded, window = graph.last_call(), setup.model.context_window
+    if recorded is None or window is None:
+        return
+    waiting = [graph.message(i) for i in range(recorded.at + 1, len(graph))]
+    if not is_due(setup.compaction, window, recorded.call, waiting):
         return
     messages = graph.messages()
     cut = plan(messages, setup.compaction.keep_last)

@@ -23,10 +23,11 @@ async def answer_open_calls(
     for call in calls:
         yield ToolStarted(*call)
     work = [_timed(run_tool(tools, name, given, workspace), clock) for _, name, given in calls]
-    running = [asyncio.ensure_future(one) for one in work]
+    # Side by side, each in a task of its own; one alone needs none.
+    running = [asyncio.ensure_future(one) for one in work] if len(work) > 1 else []
     try:
-        for (call_id, name, _), task in zip(calls, running, strict=True):
-            result, seconds = await task
+        for (call_id, name, _), outcome in zip(calls, running or work, strict=True):
+            result, seconds = await outcome
             message = {"role": "tool", "tool_call_id": call_id, "name": name, "content": result.text}
             graph.append(message, contains=result.children or None)
             yield ToolRan(call_id, name, result, seconds)

@@ -8,15 +8,16 @@
     ...     [result.answer for result in run_batch(["What is 2 + 2?"], agent=agent, name="sums", folder=folder)]
     ['Four.']
 
-It does all that the command does. Results come as they finish; `async for` works where a loop runs, and plain `for`
-works anywhere, a notebook included. Running it again with the same name goes on: what has ended is kept, what failed is
-tried again. `tests/batch/test_batch.py` proves it.
+It does all that the command does, but in one process. Results come as they finish; `async for` works where a loop runs,
+and plain `for` works anywhere, a notebook included. Running it again with the same name goes on: what has ended is
+kept, what failed is tried again. `tests/batch/test_batch.py` proves it.
 """
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,18 +28,23 @@ from stemma.agent.agent import Agent
 from stemma.agent.context import with_guidance
 from stemma.batch.budget import Budget
 from stemma.batch.claims import alone
+from stemma.batch.crew import Crew
 from stemma.batch.distributions import Distribution
 from stemma.batch.files import RunFiles
+from stemma.batch.line import Begin
+from stemma.batch.order import Ended, Order, Result
 from stemma.batch.outfit import Offer, Outfitter
 from stemma.batch.outputs import Shape, kept_shape, own_metadata, records
-from stemma.batch.plan import Selection, Task, tasks
+from stemma.batch.places import places_of
+from stemma.batch.plan import Plan, Selection, Task, tasks
 from stemma.batch.policies import Policies
 from stemma.batch.progress import Progress
 from stemma.batch.prompts import Prompts, read_rows
 from stemma.batch.recipe import ChangedRecipe, changes, recipe_id, recipe_of, told
 from stemma.batch.record import ENDED, Record
+from stemma.batch.reserve import Reserve
 from stemma.batch.rewards import Reward
-from stemma.batch.runner import Order, Result, Runner
+from stemma.batch.runner import Runner, first_pace
 from stemma.batch.threaded import in_a_thread
 from stemma.core.names import check_name
 from stemma.formats.entries import Columns, columns_of
@@ -121,30 +127,6 @@ def offer_of(agent: Agent) -> Offer:
     return offer
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What running a batch now would do."""
-
-    tasks: int
-    kept: int
-    """Tasks that have ended already."""
-    failed: int
-    """Tasks that failed before and are tried again."""
-    interrupted: int
-    """Tasks that go on where they were left."""
-    columns: Columns
-    """The shape of the entries' metadata."""
-
-    @property
-    def to_do(self) -> int:
-        """Tasks that are left."""
-        return self.tasks - self.kept
-
-    def __str__(self) -> str:
-        text = f"{self.kept:,} kept, {self.to_do:,} to do"
-        text += f", {self.failed:,} failed will be retried" if self.failed else ""
-        return text + (f", {self.interrupted:,} go on where they were left" if self.interrupted else "")
-
-
 class Batch:
     """A run: iterate over it to have it run."""
 
@@ -154,6 +136,8 @@ class Batch:
         self.order, self.recipe, self._policies, self._batch_size = order, dict(recipe), policies, batch_size
         self._amend = amend
         self._runner: Runner | None = None
+        self.reserve: Reserve | None = None
+        """Where helpers come from when one processor is not enough."""
         self.progress = Progress(order.clock)
         self.statistics: dict[str, Any] = {}
         """The numbers of the whole run, once it has ended."""
@@ -179,7 +163,7 @@ class Batch:
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def __aiter__(self) -> AsyncIterator[Result]:
+    async def __aiter__(self) -> AsyncGenerator[Result, None]:
         self.check()
         self.folder.mkdir(parents=True, exist_ok=True)
         with open_store(self.folder / "stemma.db") as store:
@@ -188,12 +172,28 @@ class Batch:
             about = self._begin(store, plan, shape)
             files = RunFiles(self.folder, self.order.name, store, shape, about)
             self._prepare(files, store, plan)
-            self._runner = Runner(self.order, store, files, self.progress)
             try:
-                async for result in self._runner.results():
-                    yield result
+                async with aclosing(self._running(store, shape, files).results()) as results:
+                    async for result in results:
+                        yield result
             finally:
+                with suppress(OSError):  # not empty: some tasks will go on there
+                    places_of(self.folder).rmdir()
                 self.statistics = files.finish()
+
+    def _running(self, store: Store, shape: Shape, files: RunFiles) -> Runner:
+        """What runs the tasks from now on."""
+
+        def tell(ended: Ended) -> None:
+            if ended.record.ended:
+                files.ended(ended.record, ended.line)
+
+        order, since = self.order, self.order.now()
+        pace = first_pace(order.concurrency)
+        runner = self._runner = Runner(order, store, shape, self.progress, tell, pace=pace, since=since)
+        if self.reserve is not None:
+            runner.team = Crew(runner, self.reserve, partial(Begin, name=order.name, since=since), store.load)
+        return runner
 
     def __iter__(self) -> Iterator[Result]:
         return in_a_thread(self)

@@ -16,7 +16,6 @@ from stemma.batch.claims import alone
 from stemma.batch.outputs import Parts, Shape, failure_line, join_parts, records
 from stemma.batch.record import Record, read_record, task_name
 from stemma.batch.statistics import Tally
-from stemma.core.graph import MessageGraph
 from stemma.formats.export import Whole, write_whole
 from stemma.store import Store
 
@@ -37,10 +36,11 @@ class RunFiles:
         """Learn of a task before the first starts. A part that has some from earlier is written at the end."""
         self._missing[prompt_index // self._shape.batch_size + 1] += 1 if not kept else 1 << 40
 
-    def ended(self, graph: MessageGraph, record: Record) -> None:
-        """A task has ended; the last of its part lets the part appear."""
+    def ended(self, record: Record, line: bytes | None) -> None:
+        """A task has ended, and this is its line, if it is to have one; the last of its part lets the part appear."""
         part = self._parts.part_of(record)
-        self._parts.add(graph, record)
+        if line is not None:
+            self._parts.add(record, line)
         self._members.setdefault(part, []).append(record)
         self._missing[part] -= 1
         if not self._missing[part]:

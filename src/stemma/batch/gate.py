@@ -54,6 +54,27 @@ def after_trouble(pace: Pace, problem: ModelError, now: float) -> Pace:
     return msgspec.structs.replace(pace, limit=fewer, starting=False, credit=0, cut_at=now, why="rate limited")
 
 
+def bounded(pace: Pace, ceiling: int) -> Pace:
+    """With another ceiling; a limit that was at the old one goes along.
+
+    >>> bounded(Pace(64, 64), 48).limit, bounded(Pace(20, 64), 48).limit
+    (48, 20)
+    """
+    limit = ceiling if pace.limit == pace.ceiling else min(pace.limit, ceiling)
+    return msgspec.structs.replace(pace, limit=limit, ceiling=ceiling)
+
+
+def parted(pace: Pace, among: int) -> tuple[Pace, Pace]:
+    """What stays, and what another gets: one of `among` equal parts.
+
+    >>> [(part.limit, part.ceiling) for part in parted(Pace(40, 64), 4)]
+    [(30, 48), (10, 16)]
+    """
+    limit, ceiling = max(1, pace.limit // among), pace.ceiling // among
+    stays = msgspec.structs.replace(pace, limit=max(1, pace.limit - limit), ceiling=pace.ceiling - ceiling)
+    return stays, msgspec.structs.replace(pace, limit=limit, ceiling=ceiling)
+
+
 class Gate:
     """Lets so many through at once."""
 
@@ -87,6 +108,12 @@ class Gate:
     def troubled(self, problem: ModelError) -> None:
         """A question has to be asked again."""
         self.pace = after_trouble(self.pace, problem, self._clock())
+
+    def change(self, pace: Pace) -> None:
+        """Go on at another pace."""
+        self.pace = pace
+        self._admit()
+        self._grown()
 
     async def _turn(self) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -68,6 +68,12 @@ def entry_line(graph: MessageGraph, record: Record, shape: Shape) -> bytes:
     return to_line(entry)
 
 
+def exported_line(graph: MessageGraph, record: Record, shape: Shape) -> bytes | None:
+    """The line of a task, if it has ended and no policy leaves it out."""
+    wanted = record.ended and shape.policies.reason(record) is None
+    return entry_line(graph, record, shape) if wanted else None
+
+
 def failure_line(record: Record, prompt: str) -> bytes:
     """The line of one task that failed."""
     failure = record.failure
@@ -92,16 +98,15 @@ class Parts:
     def __init__(self, folder: Path, store: Store, shape: Shape) -> None:
         self.folder, self._store, self._shape = folder, store, shape
         self._lines: dict[int, dict[str, bytes]] = {}
-        """What has ended in this process and waits for its part: part → task → line."""
+        """What has ended meanwhile and waits for its part: part → task → line."""
 
     def part_of(self, record: Record) -> int:
         """In which part a task's entry stands; they count from 1."""
         return record.prompt_index // self._shape.batch_size + 1
 
-    def add(self, graph: MessageGraph, record: Record) -> None:
+    def add(self, record: Record, line: bytes) -> None:
         """Keep the line of a task that has ended until its part is written."""
-        if self._shape.policies.reason(record) is None:
-            self._lines.setdefault(self.part_of(record), {})[record.name] = entry_line(graph, record, self._shape)
+        self._lines.setdefault(self.part_of(record), {})[record.name] = line
 
     def write(self, part: int, members: Iterable[Record]) -> None:
         """Write a part with all of its ended members."""

@@ -26,21 +26,26 @@ def places_of(run: Path) -> Path:
 
 def furnish(place: Path, row: Row) -> None:
     """Make the task's folder with what its row puts there, whole; one that a crash left is taken as it is."""
-    if place.exists():
+    if os.path.exists(place):
         return
-    making = place.with_name(place.name + ".new")
-    shutil.rmtree(making, ignore_errors=True)
+    making = f"{place}.new"
+    if os.path.lexists(making):
+        shutil.rmtree(making, ignore_errors=True)
     if row.cwd is not None:
-        if not Path(row.cwd).is_dir():
+        if not os.path.isdir(row.cwd):
             raise BadPrompt(f"row {row.index + 1}: there is no folder {row.cwd!r} to work in a copy of")
         shutil.copytree(row.cwd, making, symlinks=True)
-    making.mkdir(parents=True, exist_ok=True)
+    os.makedirs(making, exist_ok=True)
     for name, text in row.files.items():
-        path = making / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        _write(os.path.join(making, os.path.normpath(name)), text.encode("utf-8", "surrogateescape"))
     own_folder(making)
-    making.rename(place)
+    os.rename(making, place)
+
+
+def _write(path: str, content: bytes) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content)
 
 
 def cleared_at_once(place: Path) -> bool:

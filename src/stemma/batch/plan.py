@@ -20,6 +20,7 @@ from stemma.batch.distributions import Distribution, draw
 from stemma.batch.prompts import Row
 from stemma.batch.record import Record, task_name
 from stemma.core.canonical import canonical, decode
+from stemma.formats.entries import Columns
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -34,6 +35,30 @@ class Task(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """What its conversation is called in the store."""
         return task_name(self.row.key, self.ordinal, self.sample)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What running a batch now would do."""
+
+    tasks: int
+    kept: int
+    """Tasks that have ended already."""
+    failed: int
+    """Tasks that failed before and are tried again."""
+    interrupted: int
+    """Tasks that go on where they were left."""
+    columns: Columns
+    """The shape of the entries' metadata."""
+
+    @property
+    def to_do(self) -> int:
+        """Tasks that are left."""
+        return self.tasks - self.kept
+
+    def __str__(self) -> str:
+        text = f"{self.kept:,} kept, {self.to_do:,} to do"
+        text += f", {self.failed:,} failed will be retried" if self.failed else ""
+        return text + (f", {self.interrupted:,} go on where they were left" if self.interrupted else "")
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,14 @@ class Doing(msgspec.Struct):
     since: float
 
 
+class Elsewhere(msgspec.Struct, frozen=True):
+    """What another process does for the run."""
+
+    running: int
+    limit: int
+    slowest: list[tuple[str, Doing]]
+
+
 class Spending(msgspec.Struct):
     """Tokens and dollars."""
 
@@ -47,12 +55,18 @@ class Progress:
         self.retried = 0
         """Of those, how many had failed before."""
         self.ended: Counter[str] = Counter()
-        """Tasks that have ended here, by status."""
+        """Tasks that have ended since, by status."""
         self.errors: Counter[str] = Counter()
         self.spent = Spending()
         """By the whole run, kept tasks included."""
         self.doing: dict[str, Doing] = {}
+        """Tasks that run in this process."""
+        self.elsewhere: dict[int, Elsewhere] = {}
+        """What each helper last said."""
+        self.answered = 0
+        """Questions that the model has answered in this process."""
         self.limit = 0
+        """How many may run in this process."""
         self.limit_why = ""
         self.stopping: str | None = None
         """Why no more tasks are started."""
@@ -60,8 +74,18 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """Tasks that this process has brought to an end."""
+        """Tasks that have come to an end since."""
         return sum(self.ended.values())
+
+    @property
+    def running(self) -> int:
+        """Tasks that run now, in all processes."""
+        return len(self.doing) + sum(other.running for other in self.elsewhere.values())
+
+    @property
+    def at_once(self) -> int:
+        """How many may run, in all processes."""
+        return self.limit + sum(other.limit for other in self.elsewhere.values())
 
     @property
     def seconds(self) -> float:
@@ -83,6 +107,7 @@ class Progress:
         self.doing[name] = Doing(text, "starting", now, now)
 
     def fact(self, name: str, fact: Fact) -> None:
+        self.answered += isinstance(fact, Replied)
         what = _what(fact)
         if what and name in self.doing:
             self.doing[name].what, self.doing[name].since = what, self.clock()
@@ -102,7 +127,8 @@ class Progress:
 
     def slowest(self, number: int) -> list[tuple[str, Doing]]:
         """The tasks that have been running longest."""
-        return sorted(self.doing.items(), key=lambda item: item[1].begun)[:number]
+        others = (one for other in self.elsewhere.values() for one in other.slowest)
+        return sorted([*self.doing.items(), *others], key=lambda item: item[1].begun)[:number]
 
 
 def _what(fact: Fact) -> str:

@@ -14,7 +14,7 @@ and any other column, which goes into the metadata of what comes out. Rows are r
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -141,7 +141,7 @@ def _files(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise BadPrompt("`files` is an object of path and text")
     for path in value:
-        parts = PurePosixPath(path)
-        if parts.is_absolute() or ".." in parts.parts or not parts.parts:
+        parts = path.split("/")
+        if path.startswith("/") or ".." in parts or not any(part not in ("", ".") for part in parts):
             raise BadPrompt(f"`files` names {path!r}, which does not lie inside the working folder")
     return value

@@ -1,4 +1,4 @@
-"""Running a batch: the tasks that have not ended, many at once, each to its end.
+"""Running a batch: the tasks that have not ended, many at once, each to its end, as far as one process does it.
 
 The store is the one truth. Which tasks have ended is read from it, every step of every task is in it before the next
 begins, and all files are made from it; there is no checkpoint beside it. Stopping, however it happens, therefore loses
@@ -7,28 +7,27 @@ nothing but the steps in flight, and running the same again goes on. `tests/batc
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from stemma.agent.agent import Conversation
-from stemma.batch.budget import Budget
 from stemma.batch.claims import Claims
-from stemma.batch.files import RunFiles
 from stemma.batch.gate import Gate, Pace
-from stemma.batch.outfit import Outfitter, own_toolsets
+from stemma.batch.order import Ended, Order, Result
+from stemma.batch.outfit import own_toolsets
+from stemma.batch.outputs import Shape, exported_line
 from stemma.batch.paced import PacedModel
 from stemma.batch.places import cleared_at_once, furnish, places_of
 from stemma.batch.plan import Task, fresh_record
 from stemma.batch.progress import Progress
 from stemma.batch.prompts import Row
 from stemma.batch.record import Record, as_metadata, read_record
-from stemma.batch.rewards import Reward, Scored, score
+from stemma.batch.rewards import Scored, score
+from stemma.batch.team import Alone, Team
 from stemma.batch.work import Desk, work
 from stemma.core.graph import MessageGraph
 from stemma.errors import NotFound
@@ -43,47 +42,38 @@ CEILING = 512
 START = 16
 
 
-class Result(msgspec.Struct, frozen=True):
-    """A task that was brought to its end, for now."""
-
-    record: Record
-    graph: MessageGraph
-
-    @property
-    def answer(self) -> str | None:
-        """The last answer, if there is one."""
-        return str(self.graph[-1]["content"]) if self.record.status == "completed" else None
-
-
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is asked to do."""
-
-    name: str
-    folder: Path
-    recipe: str
-    outfitter: Outfitter
-    tasks: Callable[[], Iterator[Task]]
-    """All tasks, anew each time it is called."""
-    seed: int | None = None
-    concurrency: int | None = None
-    """How many at once; None: as many as the endpoint bears."""
-    budget: Budget = Budget()
-    reward: Reward | None = None
-    retry_failed: bool = True
-    now: Callable[[], float] = time.time
-    clock: Callable[[], float] = time.monotonic
+def first_pace(concurrency: int | None) -> Pace:
+    """The pace to begin with: what was asked for, or a slow start."""
+    if concurrency is None:
+        return Pace(START, CEILING)
+    return Pace(concurrency, concurrency, starting=False, why="as asked")
 
 
 class Runner:
-    """One invocation of a run."""
+    """One process of a run."""
 
-    def __init__(self, order: Order, store: Store, files: RunFiles, progress: Progress) -> None:
-        self.order, self._store, self._files, self.progress = order, store, files, progress
-        many = order.concurrency
-        pace = Pace(START, CEILING) if many is None else Pace(many, many, starting=False, why="as asked")
+    def __init__(
+        self,
+        order: Order,
+        store: Store,
+        shape: Shape,
+        progress: Progress,
+        tell: Callable[[Ended], None],
+        *,
+        pace: Pace,
+        since: float,
+    ) -> None:
+        """A runner.
+
+        tell: is told of every task that comes to its end, before its result is given
+        since: when the run was begun or taken up; what has failed since is not tried again
+        """
+        self.order, self._store, self._shape, self.progress, self._tell = order, store, shape, progress, tell
+        self._since = since
+        self.team: Team = Alone()
         self._room = asyncio.Event()
-        self._gate = Gate(pace, order.clock, grown=self._room.set)
-        self._agent_model = PacedModel(order.outfitter.agent.setup.model, self._gate)
+        self.gate = Gate(pace, order.clock, grown=self._room.set)
+        self._agent_model = PacedModel(order.outfitter.agent.setup.model, self.gate)
         self._saves = Together(store)
         self._places = places_of(order.folder)
         self._running: set[asyncio.Task[None]] = set()
@@ -96,15 +86,33 @@ class Runner:
     def stop(self, why: str) -> None:
         """Start no more tasks; those that run come to their end."""
         self.progress.stopping = self.progress.stopping or why
+        self.team.stop(why)
         self._room.set()
 
     def cancel(self) -> None:
         """Leave the running tasks where they are; they go on when the run does."""
         self.stop("cancelled")
+        self.team.cancel()
         for task in self._running:
             task.cancel()
 
-    async def results(self) -> AsyncIterator[Result]:
+    def fail(self, problem: BaseException) -> None:
+        """End the run; `problem` rises when all that runs has ended."""
+        self._problem = self._problem or problem
+        self.stop(f"{type(problem).__name__}: {problem}")
+
+    def take(self, ended: Ended, load: Callable[[], MessageGraph]) -> None:
+        """A task has come to its end, here or in a helper."""
+        self._tell(ended)
+        self.progress.finished(ended.record, ended.before)
+        self._results.put_nowait(Result(ended.record, load))
+
+    @property
+    def occupied(self) -> int:
+        """How many places are taken; more than there are, if there were more a moment ago."""
+        return max(len(self._running), self.gate.inside)
+
+    async def results(self) -> AsyncGenerator[Result, None]:
         """Every task that ends, as it ends; all that is left to do is done when this is."""
         claims = Claims(self.order.folder / "claims.lock")
         dispatching = asyncio.ensure_future(self._dispatch(claims))
@@ -119,34 +127,45 @@ class Runner:
         finally:
             if not dispatching.done():
                 self.cancel()
-            await asyncio.gather(dispatching, *self._running, return_exceptions=True)
+            self.team.stop("the run has ended")
+            await asyncio.gather(dispatching, *self._running, self.team.ended(), return_exceptions=True)
             self._saves.flush()  # of tasks that were cancelled while they waited
             claims.close()
             await asyncio.to_thread(self._clearing.shutdown)
-            with suppress(OSError):  # not empty: some tasks will go on there
-                self._places.rmdir()
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _dispatch(self, claims: Claims) -> None:
+        """Start what is free; and again, if a helper was lost with what it had taken."""
+        await self._start_free_tasks(claims)
+        while await self.team.ended() and not self.progress.stopping:
+            await self._start_free_tasks(claims)
+
+    async def _start_free_tasks(self, claims: Claims) -> None:
         for task in self.order.tasks():
             await self._wait_for_room()
             if self.progress.stopping:
                 break
-            if claims.take(task.name):
-                self._start_if_open(task, claims)
+            if not (claims.take(task.name) and self._start_if_open(task, claims)):
+                await asyncio.sleep(0)  # a thousand tasks that others have must not keep ours waiting
         while self._running:
             await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
 
-    def _start_if_open(self, task: Task, claims: Claims) -> None:
+    def _start_if_open(self, task: Task, claims: Claims) -> bool:
         """Start a task that is ours now, unless somebody has brought it to its end before."""
         record = self._last_record(task) or self._first_record(task)
-        if not record.ended and (record.status != "failed" or self.order.retry_failed):
+        if self._is_open(record):
             self._start(task, record, claims)
-            return
+            return True
         if record.ended:
             self._clear(self._places / task.name)  # a crash may have come between its end and this
         claims.release(task.name)
+        return False
+
+    def _is_open(self, record: Record) -> bool:
+        if record.status == "failed":
+            return self.order.retry_failed and (record.finished or 0.0) <= self._since
+        return not record.ended
 
     def _last_record(self, task: Task) -> Record | None:
         """What the store says of a task; None if it was never begun."""
@@ -164,16 +183,16 @@ class Runner:
     async def _wait_for_room(self) -> None:
         """Until another task may run."""
         while not self.progress.stopping:
-            self.progress.limit, self.progress.limit_why = self._gate.pace.limit, self._gate.pace.why
+            self.progress.limit, self.progress.limit_why = self.gate.pace.limit, self.gate.pace.why
             if over := self.order.budget.exceeded(self.progress.spent):
                 self.stop(over)
                 return
-            if len(self._running) + self._results.qsize() < self._gate.pace.limit:
+            if len(self._running) + self._results.qsize() < self.gate.pace.limit:
                 return
             self._room.clear()
-            self._gate.wanted = True
+            self.gate.wanted = True
             await self._room.wait()
-            self._gate.wanted = False
+            self.gate.wanted = False
 
     def _start(self, task: Task, record: Record, claims: Claims) -> None:
         self.progress.started(task.name, task.row.text)
@@ -185,9 +204,9 @@ class Runner:
         self._running.discard(running)
         problem = None if running.cancelled() else running.exception()
         if problem is not None:
-            self._problem = self._problem or problem
-            self.stop(f"{type(problem).__name__}: {problem}")
+            self.fail(problem)
         self._room.set()
+        self.team.share_room()
 
     # ── one task ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,9 +219,7 @@ class Runner:
             record = await work(task, graph, record, self._desk(task, record, place))
             if record.ended:
                 self._clear(place)
-                self._files.ended(graph, record)
-            self.progress.finished(record, before)
-            self._results.put_nowait(Result(record, graph))
+            self.take(Ended(record, before, exported_line(graph, record, self._shape)), lambda: graph)
         finally:
             self.progress.doing.pop(task.name, None)
             claims.release(task.name)
@@ -225,7 +242,7 @@ class Runner:
 
     def _waits(self, name: str, problem: ModelError, seconds: float) -> None:
         """A question of a task failed, and will be asked again."""
-        self._gate.troubled(problem)
+        self.gate.troubled(problem)
         self.progress.waits(name, problem, seconds)
 
     async def _save(self, graph: MessageGraph, record: Record) -> None:

@@ -14,7 +14,6 @@ import msgspec
 
 from stemma.agent.agent import Agent, Conversation
 from stemma.agent.facts import Asking, Compacted, Fact, Replied, Stopped, ToolRan, ToolStarted
-from stemma.agent.tool_turn import open_calls
 from stemma.batch.plan import Task
 from stemma.batch.record import Record, failed, failure_of, noted
 from stemma.core.graph import MessageGraph
@@ -23,6 +22,11 @@ from stemma.errors import StoreError
 Save = Callable[[MessageGraph, Record], Awaitable[None]]
 Score = Callable[[Record, Conversation], Awaitable[Record]]
 Watch = Callable[[Fact], None]
+
+_GROWN = (Replied, ToolRan, Compacted)
+"""Facts after which the graph has something that is not on disk."""
+_STEPS = (Asking, ToolStarted)
+"""Facts before what is done again if it is not on disk."""
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,16 +95,19 @@ class _Book:
     def __init__(self, graph: MessageGraph, record: Record, save: Save) -> None:
         self.graph, self.record, self._save = graph, record, save
         self._unsaved = False
+        self._tools_running = 0
 
     def note(self, fact: Fact) -> None:
         self.record = noted(self.record, fact)
-        if isinstance(fact, Replied | ToolRan | Compacted):
+        if isinstance(fact, _GROWN):
             self._unsaved = True
+        self._tools_running += isinstance(fact, ToolStarted) - isinstance(fact, ToolRan)
 
     def is_due(self, fact: Fact) -> bool:
         """Before the next question and before tools run; and while some of them still do."""
-        step = isinstance(fact, Asking | ToolStarted)
-        return self._unsaved and (step or (isinstance(fact, ToolRan) and bool(open_calls(self.graph))))
+        if not self._unsaved:
+            return False
+        return isinstance(fact, _STEPS) or (isinstance(fact, ToolRan) and self._tools_running > 0)
 
     async def write(self) -> None:
         await self._save(self.graph, self.record)

@@ -22,6 +22,10 @@ def batch(
     concurrency: Annotated[
         int | None, typer.Option("-c", "--concurrency", help="How many at once; else as many as the endpoint bears.")
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="At most so many processes; else as many as help, up to 8."),
+    ] = None,
     first: Annotated[int | None, typer.Option("-n", "--first", help="Only the first N rows.")] = None,
     slice_: Annotated[str | None, typer.Option("--slice", metavar="A:B", help="Only rows A up to B.")] = None,
     filter_: Annotated[
@@ -94,6 +98,7 @@ def batch(
         "name": name,
         "samples": samples,
         "concurrency": concurrency,
+        "processes": processes,
         "first": first,
         "slice": slice_,
         "filter": filter_,

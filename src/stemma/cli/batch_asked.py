@@ -30,6 +30,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     name: str | None = None
     samples: int = 1
     concurrency: int | None = None
+    processes: int | None = None
     first: int | None = None
     slice: str | None = None
     filter: str | None = None

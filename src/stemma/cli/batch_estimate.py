@@ -3,8 +3,9 @@
 What a token costs is known only where the model's settings or its endpoint say so; unknown is told as unknown.
 """
 
-from stemma.batch.batch import Batch, Plan
+from stemma.batch.batch import Batch
 from stemma.batch.outputs import records
+from stemma.batch.plan import Plan
 from stemma.cli.batch_numbers import money
 from stemma.store import open_store
 

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stemma.batch.batch import Batch
+from stemma.batch.order import Result
 from stemma.batch.progress import Progress
-from stemma.batch.runner import Result
 from stemma.cli.batch_numbers import money, projected, seconds_told
 from stemma.cli.batch_showing import say, show_end
 from stemma.cli.screen import cut, visible
@@ -60,7 +60,7 @@ def _numbers(progress: Progress) -> Table:
         f"{progress.rate:.1f}/s, {seconds_told(progress.left)} left",
         f"{progress.spent.tokens:,} tokens",
         f"{money(progress.spent.cost)}" + (f" of ~{money(whole)}" if (whole := projected(progress)) else ""),
-        f"{len(progress.doing):,} of {progress.limit} at once: {progress.limit_why}",
+        f"{progress.running:,} of {progress.at_once} at once: {progress.limit_why}",
     )
     return table
 

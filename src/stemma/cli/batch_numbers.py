@@ -39,13 +39,13 @@ def lines_of(progress: Progress) -> list[str]:
     ended = progress.ended
     pieces = [
         f"{progress.done:,}/{progress.to_do:,} done",
-        f"{len(progress.doing):,} running",
+        f"{progress.running:,} running",
         f"{ended['failed']:,} failed",
         f"{progress.rate:.1f}/s",
         f"{seconds_told(progress.left)} left",
         f"{progress.spent.tokens:,} tokens",
         money(progress.spent.cost),
-        f"{progress.limit} at once ({progress.limit_why})",
+        f"{progress.at_once} at once ({progress.limit_why})",
     ]
     if progress.errors:
         pieces.append(", ".join(f"{kind} ×{number}" for kind, number in progress.errors.most_common(3)))

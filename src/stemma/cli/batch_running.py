@@ -7,7 +7,8 @@ Python's own. `tests/cli/test_batch.py` proves it.
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +18,13 @@ from stemma.agent.agent import Agent
 from stemma.batch.batch import Batch, run_batch
 from stemma.batch.budget import Budget, read_budget
 from stemma.batch.distributions import find_distribution
+from stemma.batch.helper import help_out
+from stemma.batch.order import Order
 from stemma.batch.plan import Selection
+from stemma.batch.reserve import Reserve, reserved
 from stemma.batch.rewards import load_reward
 from stemma.cli.batch_asked import Asked, as_yaml, bounds, free_name, matcher, run_name, spooled
+from stemma.cli.batch_processes import most_processes
 from stemma.cli.batch_showing import Display, choose_display
 from stemma.cli.building import Choose, build_agent, open_toolbox, toolsets_of
 from stemma.cli.chat_stopping import ONE_PRESS
@@ -30,24 +35,40 @@ from stemma.tools.tool import Tool
 
 ALL_DONE, WITH_FAILURES, INTERRUPTED = 0, 3, 130
 
+Maker = Callable[[], AbstractAsyncContextManager[Callable[[Asked], Batch]]]
+"""Makes batches, while the tools that they need are there."""
+
 
 def run(asked: Asked, folder: Path, *, retry_failed: bool, fork: bool, amend: bool, dry_run: bool, display: str) -> int:
     """Do what was asked; the exit code."""
     settings = load_settings({**asked.settings, "agent.seconds": asked.timeout})
     name = run_name(asked, settings)
     asked = spooled(msgspec.structs.replace(asked, name=name), folder / name)
+    model = choose_model(settings, base_url=asked.base_url)
 
-    async def begin() -> int:
-        model = choose_model(settings, base_url=asked.base_url)
+    @asynccontextmanager
+    async def maker() -> AsyncIterator[Callable[[Asked], Batch]]:
         try:
             async with open_toolbox(settings) as choose:
                 agent = build_agent(settings, model, choose(toolsets_of(settings)), params=asked.params)
-                make = partial(_batch, agent, choose, folder, retry_failed=retry_failed, amend=amend)
-                return await _run(asked, settings, make, folder, fork=fork, dry_run=dry_run, display=display)
+                yield partial(_batch, agent, choose, folder, retry_failed=retry_failed, amend=amend)
         finally:
             await model.close()
 
-    return asyncio.run(begin())
+    async def begin(reserve: Reserve | None) -> int:
+        async with maker() as make:
+            return await _run(asked, settings, make, folder, reserve, fork=fork, dry_run=dry_run, display=display)
+
+    most = 1 if dry_run else most_processes(asked.processes, settings, model)
+    with reserved(most, partial(help_out, partial(_orders, asked, maker))) as reserve:
+        return asyncio.run(begin(reserve))
+
+
+@asynccontextmanager
+async def _orders(asked: Asked, maker: Maker, name: str) -> AsyncIterator[Order]:
+    """What a helper is to do: the same as we."""
+    async with maker() as make:
+        yield make(msgspec.structs.replace(asked, name=name)).order
 
 
 async def _run(
@@ -55,6 +76,7 @@ async def _run(
     settings: Settings,
     make: Callable[[Asked], Batch],
     folder: Path,
+    reserve: Reserve | None,
     *,
     fork: bool,
     dry_run: bool,
@@ -73,6 +95,7 @@ async def _run(
     batch.check()
     batch.folder.mkdir(parents=True, exist_ok=True)
     write_whole(batch.folder / "config.yaml", as_yaml(asked, settings))
+    batch.reserve = reserve
     return await _watched(batch, choose_display(display))
 
 
@@ -94,8 +117,9 @@ async def _watched(batch: Batch, display: Display) -> int:
     loop.add_signal_handler(signal.SIGTERM, interrupt)
     try:
         with display.showing(batch):
-            async for result in batch:
-                display.result(result)
+            async with aclosing(batch.__aiter__()) as results:
+                async for result in results:
+                    display.result(result)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
         loop.remove_signal_handler(signal.SIGTERM)

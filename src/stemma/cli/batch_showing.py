@@ -20,7 +20,7 @@ import typer
 
 from stemma.batch.batch import Batch
 from stemma.batch.distributions import BUILT_IN, read_distributions
-from stemma.batch.runner import Result
+from stemma.batch.order import Result
 from stemma.cli.batch_asked import Asked
 from stemma.cli.batch_numbers import lines_of, table_of
 from stemma.cli.screen import Screen, visible
@@ -148,7 +148,8 @@ def show_end(batch: Batch) -> None:
 def next_commands(batch: Batch) -> dict[str, str]:
     """What a user would want to do now, and what for."""
     run, store = batch.order.name, batch.folder / "stemma.db"
-    unfinished = batch.statistics["tasks"]["failed"] or batch.progress.to_do > batch.progress.done
+    tasks = batch.statistics["tasks"]
+    unfinished = tasks["failed"] or batch.statistics["total_tasks"] > tasks["completed"] + tasks["stopped"]
     first = {"the same command again": "goes on with what is left"} if unfinished else {}
     return first | {
         f"stemma stats {batch.folder}": "numbers; --html for a page with plots",

@@ -21,6 +21,7 @@ from stemma.cli.choosing import LOCAL, credentials
 from stemma.cli.settings import Settings
 from stemma.errors import BadRecord
 from stemma.models.protocol import Model
+from stemma.redact import Redactor
 from stemma.tools.sandbox import ResourceLimits, choose_sandbox
 from stemma.tools.toolsets import Chosen, choose_tools
 from stemma.tools.workspace import Workspace
@@ -109,7 +110,7 @@ def _workspaces(settings: Settings, root: Path | None) -> Callable[[], Workspace
     sandbox = settings.section("sandbox")
     kind, image, network = (sandbox.pop(name) for name in ("kind", "image", "network"))
     asked = (kind, image, network) != ("auto", None, False)
-    limits, secrets = ResourceLimits(**sandbox), credentials(settings)
+    limits, secrets = ResourceLimits(**sandbox), Redactor(credentials(settings))
 
     def workspace() -> Workspace:
         # Else it is chosen when first needed: a conversation that runs no command needs no fence to be installed.

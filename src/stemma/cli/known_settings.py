@@ -118,13 +118,19 @@ GROUPS = {".".join(setting.key.split(".")[:n]) for setting in KNOWN for n in ran
 """What stands above settings: `agent`, `models`, `models.*`, `models.*.prices`, …"""
 
 
+_WITHOUT_A_NAME = {setting.key: setting for setting in KNOWN if "*" not in setting.key}
+_WITH_A_NAME = [setting for setting in KNOWN if "*" in setting.key]
+
+
 def known(key: str) -> tuple[Setting, Parts]:
     """The setting that `key` is, and the key's parts; the name in it is one part, dots or not.
 
     >>> known("models.qwen2.5.prices.prompt")[1]
     ('models', 'qwen2.5', 'prices', 'prompt')
     """
-    for setting in KNOWN:
+    if (setting := _WITHOUT_A_NAME.get(key)) is not None:
+        return setting, setting.parts(key)
+    for setting in _WITH_A_NAME:
         if found := _match(setting.key, key):
             return setting, setting.parts(found)
     raise UnknownSetting(f"there is no setting {key!r}{nearest(key)}")

@@ -15,6 +15,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
@@ -181,12 +182,12 @@ class OpenAIModel:
             return read_completion(receiver.payload(), asked, self._endpoint.redact)
 
     def _merged(self, request: Request) -> dict[str, Any]:
-        params = {**self._params, **request.params}
-        if reserved := [key for key in RESERVED if key in params]:
-            raise BadEndpoint(f"{reserved[0]} is no parameter; it has its own way in (samples() for n, stream=True)")
-        # Checked now, not when the call is recorded: a reply that was paid for must not be lost to a bad parameter.
-        kept: dict[str, Any] = plain({key: value for key, value in params.items() if value is not None}, "params")
-        return kept
+        return _checked({**self._params, **request.params}) if request.params else self._own_params
+
+    @cached_property
+    def _own_params(self) -> dict[str, Any]:
+        """What is sent where a request adds nothing."""
+        return _checked(self._params)
 
     def _body(self, request: Request, params: dict[str, Any], *, n: int, streamed: bool) -> bytes:
         body: dict[str, Any] = {"model": self.name, "messages": self._outgoing(request.messages)}
@@ -210,6 +211,14 @@ class OpenAIModel:
     def _renamed(self, message: dict[str, Any]) -> dict[str, Any]:
         kept = {key: value for key, value in message.items() if key != "reasoning"}
         return kept if self._reasoning_field is None else {**kept, self._reasoning_field: message["reasoning"]}
+
+
+def _checked(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters that can be sent and kept; a reply that was paid for must not be lost to a bad one afterwards."""
+    if reserved := [key for key in RESERVED if key in params]:
+        raise BadEndpoint(f"{reserved[0]} is no parameter; it has its own way in (samples() for n, stream=True)")
+    kept: dict[str, Any] = plain({key: value for key, value in params.items() if value is not None}, "params")
+    return kept
 
 
 def _ready(tools: list[dict[str, Any]]) -> Any:

@@ -39,6 +39,9 @@ ASK: dict[str, dict[str, Any]] = {
 SENTINEL = -9999.0
 """What vLLM and others write for minus infinity: a token that could not have been sampled."""
 LARGEST_ID = 2**31 - 1
+_IN_PAYLOAD = ("prompt_token_ids", "sglext", "__verbose")
+_IN_CHOICE = ("prompt_token_ids", "token_ids", "response_token_ids", "meta_info", "logprobs")
+"""Where anything of tokens may stand; an endpoint that was not asked for them says nothing in any of these."""
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +58,8 @@ def read_tokens(
     payload: dict[str, Any], choice: dict[str, Any], usage: dict[str, Any], *, alone: bool = True
 ) -> Tokens:
     """The tokens of one choice; `alone` if it is the only one, so that the usage counts it and no other."""
+    if not _says(payload, _IN_PAYLOAD) and not _says(choice, _IN_CHOICE):
+        return Tokens()
     try:
         prompt_ids = _agreed(_prompt_ids(payload, choice), "the prompt ids")
         sampled_ids = _agreed(_sampled_ids(payload, choice), "the sampled ids")
@@ -68,6 +73,10 @@ def read_tokens(
     except _Doubt as doubt:
         return Tokens(why=str(doubt))
     return Tokens(prompt_ids=prompt_ids, sampled_ids=sampled_ids, logprobs=logprobs)
+
+
+def _says(answer: dict[str, Any], names: tuple[str, ...]) -> bool:
+    return any(answer.get(name) is not None for name in names)
 
 
 class _Doubt(Exception):

@@ -80,7 +80,7 @@ class Wire:
         self, url: URL, body: bytes | None, receive: Receive, until: float, headers: Mapping[str, str] | None = None
     ) -> Mapping[str, str]:
         """Send `body` (None: only get), give the answer to whom `receive` names, return the headers that came."""
-        session, watch = await self._here(), _Watch(until)
+        session, watch = await self._here(), _Watch(until, waits=self._gate.locked())
         problem: ModelError
         try:
             async with watch.scope, self._gate:
@@ -121,7 +121,8 @@ class Wire:
             raise BrokenReply(f"the reply came encoded ({coding[:40]}) although it was asked for as it is", status=200)
         size = 0
         async for piece in response.content.iter_any():
-            watch.expect("the next byte", self._deadlines.between_bytes)
+            if not response.content.at_eof():
+                watch.expect("the next byte", self._deadlines.between_bytes)
             size += len(piece)
             if size > self._largest:
                 raise ReplyTooLarge(f"the reply goes on past {self._largest:,} bytes", status=200)
@@ -179,8 +180,9 @@ class Wire:
 class _Watch:
     """One timer for all deadlines, moved forward as an answer comes."""
 
-    def __init__(self, until: float) -> None:
-        self.scope = asyncio.timeout_at(until)
+    def __init__(self, until: float, *, waits: bool) -> None:
+        # Who does not wait for a free connection is timed from the first thing that is expected.
+        self.scope = asyncio.timeout_at(until if waits else None)
         self._until = until
         self._for, self._seconds = "a free connection", 0.0
 

@@ -19,6 +19,7 @@ from stemma.tools.tool import ToolError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST_PATH = 4096
+_BLOCK = 1 << 16
 MAX_BYTES = 64 << 20
 """The largest file that is read; never a part of one, which somebody might write back."""
 
@@ -33,16 +34,19 @@ def parts_of(path: str, root: Path) -> list[str]:
         raise PathEscapes("a path cannot hold a NUL character")
     if not _is_possible(path):
         raise PathEscapes(f"{path[:100]!r} cannot be the name of a file")
-    pure = PurePosixPath(path)
-    if pure.is_absolute():
-        top = next((top for top in (INSIDE, root) if pure.is_relative_to(top)), None)
-        if top is None:
-            raise PathEscapes(f"{path!r} is outside the workspace; give a path in it, such as 'notes.txt'")
-        pure = pure.relative_to(top)
-    parts = [part for part in pure.parts if part != "."]
+    below = _below(path, root) if path.startswith("/") else path
+    parts = [part for part in below.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise PathEscapes(f"{path!r} leaves the workspace; give a path without '..'")
     return parts
+
+
+def _below(path: str, root: Path) -> str:
+    pure = PurePosixPath(path)
+    top = next((top for top in (INSIDE, root) if pure.is_relative_to(top)), None)
+    if top is None:
+        raise PathEscapes(f"{path!r} is outside the workspace; give a path in it, such as 'notes.txt'")
+    return str(pure.relative_to(top))
 
 
 def _is_possible(path: str) -> bool:
@@ -100,12 +104,20 @@ def read_bytes(root: Path, path: str) -> bytes:
     parts = _file_parts(path, root)
     with folder_of(root, parts[:-1]) as folder:
         file = _open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, folder)
-        with os.fdopen(file, "rb") as source:
-            _check_regular(os.fstat(file), path)
-            content = source.read(MAX_BYTES + 1)
+    try:
+        _check_regular(os.fstat(file), path)
+        content = b"".join(_blocks(file, MAX_BYTES + 1))
+    finally:
+        os.close(file)
     if len(content) > MAX_BYTES:
         raise ToolError(f"{path!r} is larger than {MAX_BYTES >> 20} MB; look at parts of it with a command")
     return content
+
+
+def _blocks(file: int, most: int) -> Iterator[bytes]:
+    while most > 0 and (block := os.read(file, min(most, _BLOCK))):
+        most -= len(block)
+        yield block
 
 
 def write_bytes(root: Path, path: str, content: bytes) -> None:

@@ -65,6 +65,9 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(function, include_extras=True)
 
 
+_is_async = lru_cache(maxsize=256)(inspect.iscoroutinefunction)
+
+
 @lru_cache(maxsize=256)
 def _takes_anything(function: Callable[..., Any]) -> bool:
     """Whether a function takes `**arguments`: then whoever gave the schema checks them."""
@@ -75,7 +78,7 @@ def _takes_anything(function: Callable[..., Any]) -> bool:
 def _parse(tool: Tool, arguments: Any) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments, object_pairs_hook=_no_twice) if arguments.strip() else {}
+            arguments = _from_json(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError) as problem:
             raise ToolError(f"the arguments of {tool.name} are not JSON: {problem}") from problem
     if not isinstance(arguments, dict):
@@ -91,6 +94,9 @@ def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+_from_json = json.JSONDecoder(object_pairs_hook=_no_twice).decode
+
+
 def _convert(tool: Tool, key: str, value: Any, hint: Any) -> Any:
     try:
         return msgspec.convert(value, hint)
@@ -99,7 +105,7 @@ def _convert(tool: Tool, key: str, value: Any, hint: Any) -> Any:
 
 
 async def _call(tool: Tool, values: dict[str, Any]) -> Any:
-    if inspect.iscoroutinefunction(tool.run):
+    if _is_async(tool.run):
         return await tool.run(**values)
     if tool.quick:
         return tool.run(**values)

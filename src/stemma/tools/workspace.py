@@ -34,12 +34,12 @@ class Workspace:
         root: Path | None = None,
         sandbox: Sandbox | None = None,
         limits: ResourceLimits | None = None,
-        secrets: Iterable[str] = (),
+        secrets: Iterable[str] | Redactor = (),
     ) -> None:
         self._given_root = root
         self._sandbox = sandbox
         self.limits = limits or ResourceLimits()
-        self._redactor = Redactor(secrets)
+        self._redactor = secrets if isinstance(secrets, Redactor) else Redactor(secrets)
         self.root = root or Path()
         self.state: dict[str, Any] = {}
         """What tools remember for this conversation, such as its list of things to do."""
@@ -116,7 +116,7 @@ def remove_folder(root: Path) -> None:
         subprocess.run(["rm", "-rf", "--", root], stderr=subprocess.DEVNULL, check=False)
 
 
-def own_folder(root: Path) -> None:
+def own_folder(root: str | Path) -> None:
     """Give a folder of ours to nobody if we are root: commands run as its owner, and root's are not bounded."""
     if os.geteuid() != 0:
         return
