@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostile import NASTY, SAME_IN_PYTHON, json_values, texts
-from stemma.core.canonical import MAX_DEPTH, MAX_INT, MIN_INT, canonical, copy_plain, decode, encode, plain
+from stemma.core.canonical import MAX_DEPTH, MAX_INT, MIN_INT, canonical, checked, copy_plain, decode, encode, plain
 from stemma.core.message import Message
 from stemma.errors import BadMessage
 
@@ -245,3 +245,41 @@ def containers(value: Any) -> set[int]:
         return set()
     items = value.values() if isinstance(value, dict) else value
     return {id(value)}.union(*map(containers, items))
+
+
+# ── checking and writing in one go ───────────────────────────────────────────────────────────────────────────────
+
+
+@given(json_values())
+def test_what_is_checked_and_written_in_one_go_is_the_same(value):
+    assert checked(value, "metadata") == canonical(plain(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        (1, 2),
+        {"a": Colour.RED, "b": Level.HIGH, "c": (1, [2]), "d": OrderedDict(x=1)},
+        {"a": MappingProxyType({"y": 2})},
+        {Loud("a"): Loud("b")},
+        [1, True, 1.0, 1e-7, 1e22, -0.0, MAX_INT, MIN_INT],
+        deep(MAX_DEPTH),
+        ["["] * 100,
+    ],
+    ids=repr,
+)
+def test_kinds_of_the_json_types_are_written_as_the_types_themselves(value):
+    assert checked(value, "metadata") == canonical(plain(value))
+
+
+@pytest.mark.parametrize(("value", "what"), REFUSED)
+def test_what_json_cannot_hold_is_not_written_either(value, what):
+    with pytest.raises(BadMessage, match=r"metadata\['x'\]") as refusal:
+        checked({"x": value}, "metadata")
+    assert what in str(refusal.value)
+
+
+@pytest.mark.parametrize("key", [1, 1.5, True, None, b"role"])
+def test_a_key_that_is_no_string_is_not_written_as_one(key):
+    with pytest.raises(BadMessage, match="JSON keys are strings"):
+        checked({"x": {key: 1}}, "metadata")

@@ -29,21 +29,29 @@ def furnish(place: Path, row: Row) -> None:
     if os.path.exists(place):
         return
     making = f"{place}.new"
-    if os.path.lexists(making):
-        shutil.rmtree(making, ignore_errors=True)
+    if row.cwd is not None and not os.path.isdir(row.cwd):
+        raise BadPrompt(f"row {row.index + 1}: there is no folder {row.cwd!r} to work in a copy of")
+    _make_empty(making)
     if row.cwd is not None:
-        if not os.path.isdir(row.cwd):
-            raise BadPrompt(f"row {row.index + 1}: there is no folder {row.cwd!r} to work in a copy of")
-        shutil.copytree(row.cwd, making, symlinks=True)
-    os.makedirs(making, exist_ok=True)
+        shutil.copytree(row.cwd, making, symlinks=True, dirs_exist_ok=True)
     for name, text in row.files.items():
-        _write(os.path.join(making, os.path.normpath(name)), text.encode("utf-8", "surrogateescape"))
+        _write(making, os.path.normpath(name), text.encode("utf-8", "surrogateescape"))
     own_folder(making)
     os.rename(making, place)
 
 
-def _write(path: str, content: bytes) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+def _make_empty(folder: str) -> None:
+    try:
+        os.mkdir(folder)
+    except OSError:  # the run's first, or one that a crash has left half made
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder, exist_ok=True)
+
+
+def _write(folder: str, name: str, content: bytes) -> None:
+    path = os.path.join(folder, name)
+    if "/" in name:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(content)
 

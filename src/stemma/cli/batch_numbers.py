@@ -1,5 +1,6 @@
 """The numbers of a run in words and tables."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stemma.batch.progress import Progress
@@ -64,26 +65,37 @@ def table_of(numbers: dict[str, Any]) -> "Table":
     """The whole run at a glance."""
     from rich.table import Table
 
-    table = Table(title=visible(f"run {numbers['run_name']}"), show_header=False, title_justify="left")
+    table = Table(title=visible(title_of(numbers)), show_header=False, title_justify="left")
+    for row in rows_of(numbers):
+        table.add_row(*row)
+    return table
+
+
+def title_of(numbers: dict[str, Any]) -> str:
+    """What stands above the numbers."""
+    return f"run {numbers['run_name']}"
+
+
+def rows_of(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The whole run in a few numbers: what each is, and the number."""
     tasks = numbers["tasks"]
     statuses = ", ".join(f"{tasks[name]:,} {name}" for name in ("completed", "stopped", "failed", "running"))
-    table.add_row("tasks", f"{tasks['begun']:,} of {numbers['total_tasks']:,}: {statuses}")
+    yield "tasks", f"{tasks['begun']:,} of {numbers['total_tasks']:,}: {statuses}"
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in numbers["left_out"].items())
-    table.add_row("exported", f"{numbers['exported']:,}" + (f" (left out: {left_out})" if left_out else ""))
-    table.add_row("stopped by", _counts(numbers["stop_reasons"]))
+    yield "exported", f"{numbers['exported']:,}" + (f" (left out: {left_out})" if left_out else "")
+    yield "stopped by", _counts(numbers["stop_reasons"])
     if numbers["errors"]:
-        table.add_row("errors", _counts(numbers["errors"]))
+        yield "errors", _counts(numbers["errors"])
     used = {name: use for name, use in numbers["tool_statistics"].items() if use["count"]}
-    table.add_row("tools", ", ".join(f"{n} {u['count']:,} ({u['success_rate']:g} % ok)" for n, u in used.items()))
-    table.add_row("reasoning", f"{numbers['reasoning_statistics']['coverage_percent']:g} % of replies")
-    table.add_row("tokens", f"{numbers['tokens'].get('total_tokens', 0):,}")
-    table.add_row("cost", money(numbers["cost"]))
+    yield "tools", ", ".join(f"{n} {u['count']:,} ({u['success_rate']:g} % ok)" for n, u in used.items())
+    yield "reasoning", f"{numbers['reasoning_statistics']['coverage_percent']:g} % of replies"
+    yield "tokens", f"{numbers['tokens'].get('total_tokens', 0):,}"
+    yield "cost", money(numbers["cost"])
     for name in ("call", "conversation"):
         if spread := numbers["latency"][name]:
-            table.add_row(f"{name} time", "  ".join(f"{key} {value:g} s" for key, value in spread.items()))
+            yield f"{name} time", "  ".join(f"{key} {value:g} s" for key, value in spread.items())
     if numbers["rewards"]:
-        table.add_row("reward", "  ".join(f"{key} {value:g}" for key, value in numbers["rewards"].items()))
-    return table
+        yield "reward", "  ".join(f"{key} {value:g}" for key, value in numbers["rewards"].items())
 
 
 def _counts(counts: dict[str, int]) -> str:

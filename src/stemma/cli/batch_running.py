@@ -6,6 +6,7 @@ Python's own. `tests/cli/test_batch.py` proves it.
 """
 
 import asyncio
+import gc
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
@@ -60,6 +61,7 @@ def run(asked: Asked, folder: Path, *, retry_failed: bool, fork: bool, amend: bo
             return await _run(asked, settings, make, folder, reserve, fork=fork, dry_run=dry_run, display=display)
 
     most = 1 if dry_run else most_processes(asked.processes, settings, model)
+    gc.freeze()  # what is loaded by now stays: the collector need not look at it, nor a process that is forked copy it
     with reserved(most, partial(help_out, partial(_orders, asked, maker))) as reserve:
         return asyncio.run(begin(reserve))
 

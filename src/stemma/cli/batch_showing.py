@@ -3,9 +3,9 @@
     full    rates, money, what is in flight and why, errors, the slowest conversations; redrawn four times a second
     plain   a line now and then, for logs
     json    an object a line: `plan`, `result` for each task, `end`
-    none    nothing but the last table on standard error
+    none    nothing but the last numbers on standard error
 
-`tests/cli/test_batch.py` and `tests/cli/test_batch_live.py` look at all of them.
+`tests/cli/test_batch.py` looks at all of them.
 """
 
 import json
@@ -22,7 +22,7 @@ from stemma.batch.batch import Batch
 from stemma.batch.distributions import BUILT_IN, read_distributions
 from stemma.batch.order import Result
 from stemma.cli.batch_asked import Asked
-from stemma.cli.batch_numbers import lines_of, table_of
+from stemma.cli.batch_numbers import lines_of, rows_of, table_of, title_of
 from stemma.cli.screen import Screen, visible
 from stemma.cli.settings import Settings
 
@@ -133,16 +133,25 @@ def say(text: str) -> None:
 
 def show_end(batch: Batch) -> None:
     """The numbers of the run, and what to type next."""
-    from rich.console import Console
-
-    console = Console(stderr=True, highlight=False)
-    console.print(table_of(batch.statistics))
+    _show_numbers(batch.statistics)
     if batch.progress.stopping:
         say(f"stopped: {batch.progress.stopping}")
     commands = next_commands(batch)
     width = max(map(len, commands))
     for command, use in commands.items():
         say(f"  {command:{width}}   {use}")
+
+
+def _show_numbers(numbers: dict[str, Any]) -> None:
+    """A table at a terminal, elsewhere lines."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        Console(stderr=True, highlight=False).print(table_of(numbers))
+        return
+    say(title_of(numbers))
+    for what, number in rows_of(numbers):
+        say(f"  {what:17}   {number}")
 
 
 def next_commands(batch: Batch) -> dict[str, str]:

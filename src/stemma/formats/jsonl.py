@@ -29,7 +29,7 @@ from typing import IO, Any
 
 import msgspec
 
-from stemma.core.canonical import has_odd_float, plain
+from stemma.core.canonical import has_odd_number, plain
 from stemma.errors import BadMessage, BadRecord, NotWritten
 
 _decode = msgspec.json.Decoder().decode
@@ -53,7 +53,7 @@ def to_json(value: Any) -> str:
 
 
 def _spaced(value: Any, surrogates: str = "backslashreplace") -> bytes:
-    if not has_odd_float(value):  # msgspec writes the same, several times as fast, save for what it refuses
+    if not has_odd_number(value):  # msgspec writes the same, several times as fast, save for what it refuses
         with suppress(UnicodeEncodeError, OverflowError):
             return _respace(_encode(value), indent=0)
     return json.dumps(value, ensure_ascii=False).encode("utf-8", surrogates)

@@ -6,14 +6,13 @@ whatever the handle's mark does not know of yet: lines as changes of the last st
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from secrets import token_bytes
 from typing import Any
 
 import msgspec
 
 from stemma.core.call import Call
-from stemma.core.canonical import canonical
 from stemma.core.editing import Recorded
 from stemma.core.fingerprint import call_fact, children_first, combine, kept_fact, link_fact, roll
 from stemma.core.graph import MessageGraph
@@ -115,8 +114,8 @@ class GraphWriter:
         self.new_rows: dict[str, list[tuple[Any, ...]]] = {"version": [], "call": [], "placed": [], "contains": []}
         """What is to be written after the graph's own row, to which it refers."""
 
-    def write(self, run: str | None, metadata: Mapping[str, Any] | None) -> int:
-        """Write what is new; the graph's row."""
+    def write(self, run: str | None, metadata: bytes | None) -> int:
+        """Write what is new, with metadata as `canonical` gives it; the graph's row."""
         before = self.home()
         line, home = self.write_versions(before)
         line = write_line(self.transaction, self.snapshot.line, self.snapshot.nodes, line)
@@ -239,10 +238,10 @@ class GraphWriter:
             facts.append(link_fact(message.id, str(child_row).encode()))
         return msgspec.structs.replace(home, links=len(links), links_hash=roll(home.links_hash, facts))
 
-    def write_head(self, home: Home, run: str | None, metadata: Mapping[str, Any] | None) -> Home:
+    def write_head(self, home: Home, run: str | None, metadata: bytes | None) -> Home:
         """Move the tip, and seal all that belongs to the graph."""
         run_row = self.run if run is None else run_of(self.transaction, run)
-        about = self.held_metadata(home.row) if metadata is None else canonical(metadata)
+        about = self.held_metadata(home.row) if metadata is None else metadata
         seal = seal_graph(self.name, run_row, about, home.line.tip, home)
         if self.is_new:
             insert_graph(self.db, (home.row, self.name, run_row, home.line.row, about, seal))

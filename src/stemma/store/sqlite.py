@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from stemma.core.canonical import canonical, decode, plain
+from stemma.core.canonical import checked, decode
 from stemma.core.fingerprint import fingerprint
 from stemma.core.fresh import Fresh
 from stemma.core.graph import MessageGraph
@@ -99,7 +99,7 @@ class SQLiteStore:
         check_name("graph's name", name)
         if run is not None:
             check_name("run's name", run)
-        about = None if metadata is None else plain(dict(metadata), "metadata")
+        about = None if metadata is None else checked(dict(metadata), "metadata")
         if isinstance(graph, Fresh):
             return self._prepare_fresh(graph, name, run, about)
         snapshots = take_all(graph, self._token, name)
@@ -110,12 +110,12 @@ class SQLiteStore:
 
         return job
 
-    def _prepare_fresh(self, fresh: Fresh, name: str, run: str | None, about: Any) -> Prepared:
+    def _prepare_fresh(self, fresh: Fresh, name: str, run: str | None, about: bytes | None) -> Prepared:
         def job(transaction: Transaction) -> None:
             if transaction.db.execute("SELECT 1 FROM graph WHERE name = ?", (name,)).fetchone():
-                self.prepare(fresh.graph(), name, run=run, metadata=about)(transaction)
+                self.prepare(fresh.graph(), name, run=run, metadata=decode(about or b"{}"))(transaction)
             else:
-                write_fresh(transaction, fresh, name, run, canonical(about or {}))
+                write_fresh(transaction, fresh, name, run, about or b"{}")
 
         return job
 
@@ -124,7 +124,7 @@ class SQLiteStore:
         self._writer.do_here(prepared)
 
     def _write(
-        self, transaction: Transaction, snapshots: list[Snapshot], name: str, run: str | None, about: Any
+        self, transaction: Transaction, snapshots: list[Snapshot], name: str, run: str | None, about: bytes | None
     ) -> None:
         """Write a graph, the last of `snapshots`, after the subagents it contains."""
         rows: dict[int, int] = {}
@@ -149,7 +149,7 @@ class SQLiteStore:
     def save_run(self, name: str, metadata: Mapping[str, Any]) -> None:
         self._check_open()
         check_name("run's name", name)
-        about = canonical(plain(dict(metadata), "metadata"))
+        about = checked(dict(metadata), "metadata")
         self._writer.submit(lambda transaction: write_run(transaction.db, name, about)).result()
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────
