@@ -81,6 +81,8 @@ def combine(
 
 def children_first(graph: "MessageGraph") -> "list[MessageGraph]":
     """Every graph below `graph`, each after all that it contains; `BadLink` if one contains itself."""
+    if not graph._links:
+        return [graph]
     done: dict[int, MessageGraph] = {}
     entered: set[int] = set()
     waiting = [graph]

@@ -71,6 +71,8 @@ class History:
 
     def newest_first(self, current: list[Message], down_to: int = 0) -> Iterator[tuple[int, Kept, list[Message]]]:
         """Each version from the newest down to number `down_to`, with its line, undoing each change once."""
+        if len(self.kept) <= down_to:
+            return
         line, done = current.copy(), len(self.changes)
         for number in range(len(self.kept) - 1, down_to - 1, -1):
             kept = self.kept[number]

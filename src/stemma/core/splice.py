@@ -18,6 +18,8 @@ _BLOCK = 512
 def shared(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
     """How many items stand equal at the head of both, and then at the tail."""
     most = min(len(old), len(new))
+    if most < _BLOCK and old[:most] == new[:most]:  # most often one goes on where the other ends
+        return most, 0
     head = _equal_head(old, new, most)
     return head, _equal_tail(old, new, most - head)
 

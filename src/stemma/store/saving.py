@@ -159,6 +159,8 @@ class GraphWriter:
         """New versions, oldest first, each line as a change of the one before."""
         facts, snapshot = [], self.snapshot
         line = self.mark.line if self.is_new else home.line
+        if home.versions == len(snapshot.kept):
+            return line, home
         for number in range(home.versions, len(snapshot.kept)):
             kept, messages = snapshot.kept[number], snapshot.kept_lines[number]
             nodes = nodes_of(messages, snapshot.line, snapshot.nodes)
@@ -175,6 +177,8 @@ class GraphWriter:
     def write_calls(self, home: Home) -> Home:
         """New calls on the current line; those on versions are placed already."""
         snapshot = self.snapshot
+        if home.calls == len(snapshot.recorded):
+            return home
         for n in snapshot.live[bisect_left(snapshot.live, home.calls) :]:
             self.place(home, n, snapshot.nodes, None)
         facts = [self.call_facts[n] for n in range(home.calls, len(snapshot.recorded))]
@@ -231,6 +235,8 @@ class GraphWriter:
     def write_links(self, home: Home) -> Home:
         """New links to subagents."""
         facts, links = [], self.snapshot.links
+        if home.links == len(links):
+            return home
         for number in range(home.links, len(links)):
             message, child = links[number]
             child_row = self.children[id(child)]

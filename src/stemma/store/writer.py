@@ -51,6 +51,25 @@ class Transaction:
 Job = Callable[[Transaction], Any]
 
 
+class _Outcome:
+    """What came of a job, for the thread that does it: a future costs more than a small save."""
+
+    __slots__ = ("problem",)
+
+    def __init__(self) -> None:
+        self.problem: BaseException | None = None
+
+    def set_result(self, result: Any) -> None:
+        """It is on disk."""
+
+    def set_exception(self, problem: BaseException) -> None:
+        self.problem = problem
+
+
+Group = Sequence[tuple[Job, "Future[Any] | _Outcome"]]
+"""Jobs, and where to say what came of each."""
+
+
 class Writer:
     """A queue of jobs and the thread that does them."""
 
@@ -79,13 +98,14 @@ class Writer:
 
     def do_here(self, jobs: Sequence[Job]) -> None:
         """Do jobs as one transaction, or if that fails each in its own, in the thread that asks."""
-        group: list[tuple[Job, Future[Any]]] = [(job, Future()) for job in jobs]
+        group = [(job, _Outcome()) for job in jobs]
         with self._writing_here:
             if self._closed:
                 raise StoreClosed(f"{self._path} was closed; open it again to write")
             self._here = self._do_all(self._here, group)
         for _, done in group:
-            done.result()
+            if done.problem is not None:
+                raise done.problem
 
     def close(self) -> None:
         """Finish all jobs, then stop."""
@@ -108,10 +128,8 @@ class Writer:
         if db is not None:
             db.close()
 
-    def _do_all(
-        self, db: sqlite3.Connection | None, group: list[tuple[Job, "Future[Any]"]]
-    ) -> sqlite3.Connection | None:
-        """Settle every future of a group; the connection to go on with, if it is still good."""
+    def _do_all(self, db: sqlite3.Connection | None, group: "Group") -> sqlite3.Connection | None:
+        """Settle every job of a group; the connection to go on with, if it is still good."""
         try:
             db = db or self._connect()
         except (sqlite3.Error, OSError, StemmaError) as problem:
@@ -136,8 +154,8 @@ class Writer:
             group.append(entry)
         return group, True
 
-    def _do(self, db: sqlite3.Connection, group: list[tuple[Job, "Future[Any]"]]) -> bool:
-        """Do a group as one transaction; True if every future of it was settled."""
+    def _do(self, db: sqlite3.Connection, group: "Group") -> bool:
+        """Do a group as one transaction; True if every job of it was settled."""
         transaction = Transaction(db)
         try:
             with self.turn():
