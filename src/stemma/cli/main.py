@@ -8,11 +8,13 @@ can cause. Commands import what they need when they run, so that `stemma --help`
 import gc
 import os
 import sys
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from keyword import iskeyword
-from typing import Annotated, TextIO, cast
+from typing import Annotated, NoReturn, TextIO, cast
 
 import typer
 from typer.main import get_command
@@ -84,7 +86,17 @@ def run() -> None:
     # Next to nothing here refers to itself; looking for such garbage every 700 objects took a tenth of a batch's time.
     gc.set_threshold(10_000)
     sys.stdout, sys.stderr = _able(sys.stdout), _able(sys.stderr)
-    sys.exit(main(sys.argv[1:]))
+    _leave(main(sys.argv[1:]))
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once: all that was opened is closed, and taking the program apart piece by piece would cost 50 ms more."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # its reader is gone, or it was closed
+            stream.flush()
+    if threading.active_count() == 1:
+        os._exit(code)
+    sys.exit(code)
 
 
 def _able(stream: TextIO | None) -> TextIO:
