@@ -2,7 +2,11 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
+import time
 from itertools import count, islice
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +39,36 @@ def test_the_stream_is_read_only_a_little_ahead_of_the_caller_and_its_process_go
 def test_what_a_killed_process_leaves_undone_is_done_here():
     stream = [(number, os.getpid()) for number in range(40)]
     assert [result for _, result in ahead(killed_on, stream)] == [2 * number for number in range(40)]
+
+
+def test_the_other_process_ends_with_one_that_is_killed():
+    script = """
+from itertools import count
+from formats.at_work import who
+from stemma.formats.ahead import SHORT, ahead
+if __name__ == "__main__":
+    for batch, (_, process) in ahead(who, count()):
+        if batch == SHORT:
+            print(process, flush=True)
+"""
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    caller = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env={**os.environ, **paths})
+    with caller:
+        other = int(caller.stdout.readline())
+        assert Path(f"/proc/{other}").exists()
+        caller.kill()
+    until = time.monotonic() + 30
+    while is_running(other):
+        assert time.monotonic() < until, "it outlives who called it"
+        time.sleep(0.02)
+
+
+def is_running(process: int) -> bool:
+    """Whether it is there, and not only because nobody has asked how it ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_failure_of_the_work_rises():

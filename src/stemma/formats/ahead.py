@@ -2,8 +2,8 @@
 
 Results come in the order of the stream. The other process is a few batches ahead of the caller and no more, so memory
 stays flat. A short stream is worked on right here, since it takes less time than to start a process; so is all of it
-where there is but one processor, and so is whatever the other process left undone, should somebody kill it.
-`tests/formats/test_ahead.py` proves it.
+where there is but one processor, and so is whatever the other process left undone, should somebody kill it. It ends
+with the process that called it, also if that is killed. `tests/formats/test_ahead.py` proves it.
 """
 
 import os
@@ -13,7 +13,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from itertools import chain, islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import TypeVar
 
 Batch = TypeVar("Batch")
@@ -36,7 +37,7 @@ def ahead(work: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterator
 
 def _by_another_process(work: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Result]]:
     started: deque[tuple[Batch, Future[Result] | None]] = deque()
-    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
     try:
         for batch in batches:
             started.append((batch, _start(pool, work, batch)))
@@ -46,6 +47,18 @@ def _by_another_process(work: Callable[[Batch], Result], batches: Iterable[Batch
             yield _finish(work, *started.popleft())
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """In the other process: who is killed cannot tell it to end, and it would wait for work for ever."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def _start(pool: ProcessPoolExecutor, work: Callable[[Batch], Result], batch: Batch) -> "Future[Result] | None":
