@@ -19,7 +19,7 @@ import pytest
 
 import needs
 from batches import calls, lines_of, records_of
-from stemma import open_store
+from helped import assert_all_done_once
 from stemma.agent.agent import Agent
 from stemma.batch.batch import run_batch
 from stemma.cli.batch_running import ONE_PRESS
@@ -98,17 +98,6 @@ def wait_for_records(home: Path, number: int) -> None:
             found = len(records_of(home / "runs", "r"))
 
 
-def assert_all_done_once(home: Path) -> None:
-    records = records_of(home / "runs", "r")
-    assert len(records) == PROMPTS
-    with open_store(home / "runs" / "r" / "stemma.db", create=False) as store:
-        assert store.verify() == []
-        for name, record in records.items():
-            assert record.status == "completed"
-            assert len(store.load(name).calls()) == record.api_calls == record.tools["read_file"].count + 1
-    assert len(lines_of(home / "runs" / "r" / "trajectories.jsonl")) == PROMPTS
-
-
 def test_the_first_interrupt_lets_running_conversations_end_and_the_command_goes_on_later(prompts, tmp_path):
     with endpoint(latency=0.05) as url:
         process = stemma_batch(prompts, url)
@@ -124,7 +113,7 @@ def test_the_first_interrupt_lets_running_conversations_end_and_the_command_goes
         code, said, _ = end(stemma_batch(prompts, url))
         assert code == 0
         assert said[0]["kept"] == len(records)
-        assert_all_done_once(tmp_path)
+        assert_all_done_once(tmp_path, PROMPTS)
 
 
 def test_the_second_interrupt_leaves_conversations_where_they_are_and_they_go_on_from_there(prompts, tmp_path):
@@ -146,7 +135,7 @@ def test_the_second_interrupt_leaves_conversations_where_they_are_and_they_go_on
     with endpoint(latency=0.0) as url:
         code, _, _ = end(stemma_batch(prompts, url))
         assert code == 0
-        assert_all_done_once(tmp_path)
+        assert_all_done_once(tmp_path, PROMPTS)
         attempts = [record.attempts for record in records_of(tmp_path / "runs", "r").values()]
         assert sum(attempts) == PROMPTS + len(left)
 
@@ -161,7 +150,7 @@ def test_an_endpoint_that_is_gone_ends_in_failures_and_code_3_and_all_of_it_is_t
     with endpoint(latency=0.0) as url:
         code, _, _ = end(stemma_batch(prompts, url))
     assert code == 0
-    assert_all_done_once(tmp_path)
+    assert_all_done_once(tmp_path, PROMPTS)
 
 
 # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────────
