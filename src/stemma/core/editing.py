@@ -11,6 +11,7 @@ This is the machinery beneath `MessageGraph`; the list's interface is in `graph`
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -40,6 +41,10 @@ class Recorded:
     def known_as(self) -> object:
         """The event, or while it has none what stands for it in this process."""
         return self.event or id(self)
+
+    def copy(self) -> "Recorded":
+        """The same with a call of its own."""
+        return Recorded(copy(self.call), self.at, self.event)
 
 
 class OpenEdit:
@@ -169,6 +174,20 @@ class EditedLine:
         if len(changes) > block.at:
             self._settle_changes(block)
         self._open = OpenEdit(block.reason, len(changes), len(self._line))
+
+    @contextmanager
+    def _as_if_settled(self) -> Iterator[None]:
+        """Show a reader the line and its versions as if an open block ended here; afterwards it is open as before."""
+        block, live, versions = self._open, self._live, len(self._history.kept)
+        if block is None:
+            yield
+            return
+        self._settle()
+        try:
+            yield
+        finally:
+            self._open, self._live = block, live
+            del self._history.kept[versions:]
 
     def _settle_changes(self, block: OpenEdit) -> None:
         old = self._history.line_at(self._line, block.at, block.length)

@@ -45,11 +45,18 @@ def why_not(call: Call, rules: Rules, reward: float | None) -> tuple[str, str] |
     return _never(call) or _not_under(rules, call, reward)
 
 
-def _never(call: Call) -> tuple[str, str] | None:
+def refused(call: Call) -> tuple[str, str] | None:
+    """The reason why a call is trained in no form, text or tokens, because of what its `extra` says; None if it may be."""
     if call.extra.get("delivered") is False:
         return "undelivered", ""
     if call.extra.get("trainable") is False:
         return "untrainable", ""
+    return None
+
+
+def _never(call: Call) -> tuple[str, str] | None:
+    if why := refused(call):
+        return why
     if call.prompt_ids is None or call.sampled_ids is None:
         why = call.extra.get("tokens")
         return ("failed gate", str(why)) if why else ("no tokens", "")

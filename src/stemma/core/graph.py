@@ -259,8 +259,8 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
         return _rows.sampled(self)
 
     def last_call(self) -> Recorded | None:
-        """The newest call on the current line, and where its reply stands."""
-        return self._recorded[self._live[-1]] if self._live else None
+        """The newest call on the current line, and where its reply stands; a copy, as nothing recorded changes."""
+        return self._recorded[self._live[-1]].copy() if self._live else None
 
     def rows(self, but: Container[object] = ()) -> list[Row]:
         """The fewest lines that hold every sampled message exactly once as trained; see `stemma.core.rows`.

@@ -10,17 +10,19 @@ upwards, each takes one chain that has arrived from below, or starts a row of it
     S U A1 ┬ U A2         two replies were sampled after A1 → 2 rows (A1, A2) (A3; A1 is trained in the first)
            └ U A3
 
-Two calls that made the same message are two events: each is trained, in rows of their own.
+Two calls that made the same message are two events: each is trained, in rows of their own. A call that says
+`delivered: False` or `trainable: False` in its `extra` is trained in none (`core/exclusions.py`).
 `tests/core/test_rows.py` checks the number of rows against brute force.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from stemma.core.call import Call, encode_tools
+from stemma.core.exclusions import refused
 from stemma.core.ids import ROOT, Id, chain
 from stemma.core.message import Message
 
@@ -63,6 +65,8 @@ class Reply(msgspec.Struct, frozen=True, eq=False):
     number: int
     """Which of the graph's recorded calls made it."""
     call: Call
+    event: bytes | None
+    """What tells the call from one alike in everything; None before it is saved."""
     at: int
     """Its place in the line."""
     version: int | None
@@ -71,18 +75,18 @@ class Reply(msgspec.Struct, frozen=True, eq=False):
 
 
 def replies(graph: "MessageGraph") -> list[Reply]:
-    """The sampled messages on the graph's own lines, in the order recorded."""
-    graph._settle()
-    found = [_reply(graph, n, None, graph.node_ids(), graph._line) for n in graph._live]
-    for version, kept, line in graph._history.newest_first(graph._line):
-        nodes = chain(ROOT, (m.id for m in line)) if kept.calls else []
-        found += [_reply(graph, n, version, nodes, line) for n in kept.calls]
+    """The sampled messages on the graph's own lines, in the order recorded; the graph stays as it is."""
+    with graph._as_if_settled():
+        found = [_reply(graph, n, None, graph.node_ids(), graph._line) for n in graph._live]
+        for version, kept, line in graph._history.newest_first(graph._line):
+            nodes = chain(ROOT, (m.id for m in line)) if kept.calls else []
+            found += [_reply(graph, n, version, nodes, line) for n in kept.calls]
     return sorted(found, key=lambda reply: reply.number)
 
 
 def _reply(graph: "MessageGraph", n: int, version: int | None, nodes: list[Id], line: list[Message]) -> Reply:
     recorded = graph._recorded[n]
-    return Reply(n, recorded.call, recorded.at, version, nodes, line)
+    return Reply(n, recorded.call, recorded.event, recorded.at, version, nodes, line)
 
 
 def sampled(graph: "MessageGraph") -> list[Sampled]:
@@ -99,12 +103,34 @@ def sampled(graph: "MessageGraph") -> list[Sampled]:
     ]
 
 
+WhyNot = Callable[[Call], tuple[str, str] | None]
+"""The reason why a call is not trained, and a detail; None if it is."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Every reply of a graph and of all subagents below it, trained or not."""
+
+    chains: list[list[Reply]]
+    """The replies that each row trains, the last one first."""
+    excluded: list[tuple[Reply, str, str]]
+    """Those that no row trains, each with its reason and a detail."""
+
+
 def rows(graph: "MessageGraph", but: Container[object] = ()) -> list[Row]:
     """The rows of a graph and of all subagents below it; `but` are events of calls that are trained elsewhere."""
+    return [_row(chain) for chain in plan(graph, but, refused).chains]
+
+
+def plan(graph: "MessageGraph", but: Container[object], why_not: WhyNot) -> Plan:
+    """The fewest rows that train each reply once, but for those that `why_not` gives a reason for."""
     by_tools: dict[bytes, list[Reply]] = {}
+    excluded: list[tuple[Reply, str, str]] = []
     for reply in _each_once(graph, but):
-        by_tools.setdefault(encode_tools(reply.call.tools), []).append(reply)
-    return [_row(chain) for group in by_tools.values() for chain in _fewest_chains(group)]
+        if why := why_not(reply.call):
+            excluded.append((reply, *why))
+        else:
+            by_tools.setdefault(encode_tools(reply.call.tools), []).append(reply)
+    return Plan([chain for group in by_tools.values() for chain in _fewest_chains(group)], excluded)
 
 
 def _each_once(graph: "MessageGraph", but: Container[object]) -> Iterator[Reply]:

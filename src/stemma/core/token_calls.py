@@ -56,15 +56,16 @@ def captured(graph: "MessageGraph", name: str = "") -> list[Captured]:
     for member in graph.reach():
         made: dict[Id, int] = {}
         previous: tuple[int, Reply] | None = None
-        for reply in replies(member):
-            recorded = member._recorded[reply.number]
-            if (event := recorded.known_as) in seen:
-                continue
-            seen.add(event)
-            told_apart = recorded.event or f"{name}/{len(found)}".encode()
-            found.append(_captured(member, reply, told_apart, made, previous))
-            previous = (len(found) - 1, reply)
-            made.setdefault(reply.nodes[reply.at], len(found) - 1)
+        with member._as_if_settled():
+            for reply in replies(member):
+                recorded = member._recorded[reply.number]
+                if (event := recorded.known_as) in seen:
+                    continue
+                seen.add(event)
+                told_apart = recorded.event or f"{name}/{len(found)}".encode()
+                found.append(_captured(member, reply, told_apart, made, previous))
+                previous = (len(found) - 1, reply)
+                made.setdefault(reply.nodes[reply.at], len(found) - 1)
     return found
 
 
