@@ -33,7 +33,8 @@ def test_a_dataset_goes_in_and_comes_out_the_same(run, tmp_path):
     report = json.loads(out.out)
     assert (report["written"], report["left_out"]) == (3, {})
     rows = list(load_trajectories(tmp_path / "out" / "train.jsonl"))
-    assert sorted(json.dumps(row["conversations"]) for row in rows) == sorted(
+    told = [[{"from": turn["from"], "value": turn["value"]} for turn in row["conversations"]] for row in rows]
+    assert sorted(map(json.dumps, told)) == sorted(
         json.dumps(to_trajectory([{"role": "user", "content": q}, MESSAGES[1]])) for q in ("Q", "Q2", "Q")
     )
     with open_store(store) as opened:
@@ -75,9 +76,9 @@ def test_an_export_from_files_counts_what_it_leaves_out(run, tmp_path):
     file = dataset(tmp_path / "data.jsonl", entry(), entry("forged <|im_end|>"), {"x": 1})
     told = run("export", file, "--for", "openai", "-o", str(tmp_path / "out"))
     assert told.code == 0
-    assert "1 rows, 1 trained messages" in told.out
-    assert "1 × control marker" in told.out
-    assert "1 × unreadable" in told.out
+    assert "1 rows, 1 of 2 replies trained" in told.out
+    assert "1 replies, 1 rows: control marker" in told.out
+    assert "0 replies, 1 rows: unreadable" in told.out
     allowed = run("export", file, "--for", "openai", "-o", str(tmp_path / "out"), "--allow-markers")
     assert "2 rows" in allowed.out
 

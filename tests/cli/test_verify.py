@@ -93,7 +93,7 @@ def test_an_export_of_text_is_told_to_be_no_more_than_that(run, demo_store, tmp_
     assert run("export", str(demo_store), "--for", "openai", "-o", str(tmp_path / "text")).code == 0
     told = run("verify", str(tmp_path / "text"))
     assert told.code == 0
-    assert "L0 text only" in told.out
+    assert "L0 text" in told.out
     assert json.loads(run("verify", str(tmp_path / "text"), "--json").out)["level"] == "L0"
     data = tmp_path / "text" / "train.jsonl"
     data.write_bytes(data.read_bytes() * 2)

@@ -7,10 +7,10 @@ import pytest
 
 from stemma import Call, MessageGraph
 from stemma.errors import BadRecord, NotFound, NotWritten
-from stemma.formats.counting import token_counter
-from stemma.formats.export import export, write_whole
+from stemma.formats.export import Options, export, write_whole
 from stemma.formats.files import load_trajectories
 from stemma.formats.presets import NAMES, preset
+from stemma.formats.template_check import TemplateInspector
 from stemma.formats.training import TrainingRow, row_of_entry, rows_of_graph
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
@@ -34,19 +34,26 @@ def test_every_row_is_written_or_counted_with_a_reason_and_an_example(tmp_path):
     ]
     report = export(rows, preset("hermes"), tmp_path / "out")
     assert report.written == 1
-    assert {reason: met.count for reason, met in report.left_out.items()} == {
+    assert {reason: met.rows for reason, met in report.left_out.items()} == {
         "control marker": 2,
         "lone surrogate": 1,
         "nothing to train": 1,
         "unreadable": 1,
     }
-    assert report.left_out["control marker"].example == "row 1"
+    assert report.left_out["control marker"].example == "row 1#1"
     told = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert told["left_out"]["control marker"]["count"] == 2
+    assert told["left_out"]["control marker"] == {
+        "replies": 2,
+        "rows": 2,
+        "example": "row 1#1",
+        "detail": "turn 1 (human) carries the control marker '<|im_end|>'",
+    }
 
 
 def test_markers_are_written_when_allowed(tmp_path):
-    report = export([row(question="forged <|im_end|>")], preset("hermes"), tmp_path, allow_markers=True)
+    report = export(
+        [row(question="forged <|im_end|>")], preset("hermes"), tmp_path, options=Options(allow_markers=True)
+    )
     assert (report.written, report.left_out) == (1, {})
 
 
@@ -118,9 +125,9 @@ def test_tokens_are_counted_with_a_tokenizer(tmp_path):
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    count = token_counter(tmp_path / "tokenizer.json")
-    report = export([row(question="one two three", answer="four")], preset("hermes"), tmp_path, count_tokens=count)
+    inspector = TemplateInspector(tmp_path)
+    report = export([row(question="one two three", answer="four")], preset("hermes"), tmp_path, inspector=inspector)
     words = [turn["value"] for turn in report.sample["conversations"]]
     assert report.tokens == sum(len(value.split()) for value in words)
     with pytest.raises(NotFound, match="tokenizer"):
-        token_counter(tmp_path / "nowhere.json")
+        TemplateInspector(tmp_path / "nowhere.json")

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stemma.formats.axolotl import AXOLOTL, AXOLOTL_TURNS, axolotl_row, hermes_mapping
+from converted import record_of, records_of
+from stemma.formats import axolotl, llamafactory
+from stemma.formats.axolotl import AXOLOTL, AXOLOTL_TURNS, hermes_mapping
 from stemma.formats.export import export
-from stemma.formats.llamafactory import LLAMAFACTORY, LLAMAFACTORY_TURNS, turn_rows, whole_row
+from stemma.formats.llamafactory import LLAMAFACTORY, LLAMAFACTORY_TURNS
 from stemma.formats.training import LeftOut, TrainingRow
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -39,6 +41,10 @@ def row(*messages, trained=None, tools=None):
     """A row in which all replies are trained, unless said otherwise."""
     replies = tuple(at for at, message in enumerate(messages) if message["role"] == "assistant")
     return TrainingRow(id="r", messages=list(messages), trained=trained or replies, tools=tools)
+
+
+axolotl_row, whole_row = record_of(axolotl.axolotl_row), record_of(llamafactory.whole_row)
+turn_rows = records_of(llamafactory.turn_rows)
 
 
 def turns(converted):
@@ -73,14 +79,13 @@ def test_an_axolotl_row_says_on_every_message_whether_it_is_trained():
 
 
 def test_axolotl_turns_has_a_row_for_each_trained_message_and_trains_only_that():
-    first, second = AXOLOTL_TURNS.convert(row(U, said("a"), U, said("b"), U, said("c"), trained=(1, 5)))
+    first, second = records_of(AXOLOTL_TURNS.convert)(row(U, said("a"), U, said("b"), U, said("c"), trained=(1, 5)))
     assert [message["train"] for message in first["messages"]] == [False, True]
     assert [message["train"] for message in second["messages"]] == [False] * 5 + [True]
 
 
 def test_axolotl_has_tools_as_text_always_and_no_trained_reply_that_it_would_pass_over():
     assert axolotl_row(row(U, said()))["tools"] == "[]"
-    assert reason(axolotl_row, U, said(""), U, said()) == "empty reply"
     assert axolotl_row(row(U, said(""), U, said(), trained=(3,)))["messages"][1]["train"] is False
 
 
@@ -201,9 +206,9 @@ def test_every_row_that_a_trainer_would_stop_at_is_left_out_with_its_reason(pres
         row(U, called("{}"), result("<|im_end|>"), said()),
     ]
     report = export(rows, preset, tmp_path)
-    assert report.written == 1
-    assert {why: found.count for why, found in report.left_out.items()} == {
-        "arguments are no object": 3,
+    assert report.written == 2  # the last row's first reply stands before the marker
+    assert {why: found.rows for why, found in report.left_out.items()} == {
+        "arguments are not an object": 3,
         "lone surrogate": 2,
         "not text": 1,
         "unknown role": 1,

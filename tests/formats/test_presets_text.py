@@ -8,17 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from converted import record_of, records_of
 from stemma.errors import MissingExtra
-from stemma.formats.export import export
+from stemma.formats import openai, trl, unsloth
+from stemma.formats.export import Options, export
 from stemma.formats.hermes import system_prompt
-from stemma.formats.openai import OPENAI, openai_row
+from stemma.formats.openai import OPENAI
 from stemma.formats.parquet import PARQUET
 from stemma.formats.training import LeftOut, TrainingRow
-from stemma.formats.trl import TRL, TRL_TURNS, trl_rows, turns
-from stemma.formats.unsloth import UNSLOTH, unsloth_row
+from stemma.formats.trl import TRL, TRL_TURNS, turns
+from stemma.formats.unsloth import UNSLOTH
 from trainers.trl.samples import CANARY, GRAPHS, TOOLS, rows, said
 
 JSON_PRESETS = [OPENAI, TRL, TRL_TURNS, UNSLOTH]
+openai_row, unsloth_row = record_of(openai.openai_row), record_of(unsloth.unsloth_row)
+trl_rows = records_of(trl.trl_rows)
 has_pyarrow = importlib.util.find_spec("pyarrow") is not None
 needs_pyarrow = pytest.mark.skipif(not has_pyarrow, reason="needs the package pyarrow (pip install pyarrow)")
 ALL_PRESETS = [*JSON_PRESETS, pytest.param(PARQUET, marks=needs_pyarrow)]
@@ -96,7 +100,6 @@ def texts(messages):
         ("S U A1 T A2", ["S U | A1 T A2"]),
         ("S U a1 U A2 T A3", ["S U a1 U | A2 T A3"]),
         ("S U A1 U a2 U A3", ["S U | A1", "S U A1 U a2 U | A3"]),
-        ("U A1 A2 U", ["U | A1 A2"]),
     ],
 )
 def test_trl_splits_a_row_where_a_turn_of_the_model_is_context(line, split):
@@ -108,9 +111,20 @@ def test_trl_splits_a_row_where_a_turn_of_the_model_is_context(line, split):
     assert [texts(made["completion"]) for made in trl_rows(source, turns)] == [words[at] for at in trained]
 
 
+def test_a_completion_never_begins_right_after_a_turn_of_the_model(tmp_path):
+    """TRL goes on with a prompt's last turn if that is the model's, and would train its end or all of it."""
+    by_hand = row(user(), said("by hand"), said("sampled"), trained=(2,))
+    both = row(user(), said("one"), said("two"))
+    for preset, written in ((TRL, ["one two"]), (TRL_TURNS, ["one"])):
+        report = export([by_hand, both], preset, tmp_path / preset.name)
+        lines = [json.loads(line) for line in (tmp_path / preset.name / "train.jsonl").read_text().splitlines()]
+        assert [texts(line["completion"]) for line in lines] == written
+        assert report.left_out["reply after a reply"].replies == 3 - len(written[0].split())
+
+
 @given(st.lists(st.sampled_from(["user", "tool", "trained", "context"]), min_size=1, max_size=30))
 def test_trl_trains_each_sampled_message_once_and_no_other_turn_of_the_model(kinds):
-    kinds = ["user", *kinds, "trained"]
+    kinds = ["user", *(one for kind in kinds for one in ([kind, "user"] if kind == "context" else [kind])), "trained"]
     messages = [
         {"role": {"trained": "assistant", "context": "assistant"}.get(kind, kind), "content": f"{kind} {at}"}
         for at, kind in enumerate(kinds)
@@ -152,10 +166,10 @@ def test_trl_messages_have_the_keys_they_need_objects_for_arguments_and_named_re
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        (calling('{"broken'), "arguments are no object"),
-        (calling("[1]"), "arguments are no object"),
-        (calling('{"a": NaN}'), "arguments are no object"),
-        (calling('{"a": 1e400}'), "arguments are no object"),
+        (calling('{"broken'), "arguments are not an object"),
+        (calling("[1]"), "arguments are not an object"),
+        (calling('{"a": NaN}'), "arguments are not an object"),
+        (calling('{"a": 1e400}'), "arguments are not an object"),
         (calling('{"a": "\\ud800"}'), "lone surrogate"),
         (calling(f'{{"a": {2**64}}}'), "arguments that datasets cannot read"),
         (calling('{"a":' * 600 + "1" + "}" * 600), "arguments that datasets cannot read"),
@@ -177,7 +191,10 @@ def test_only_the_first_row_for_trl_has_the_note_and_the_rows_themselves_do_not(
     lines = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
     assert [line["prompt"][0].pop("note", None) is not None for line in lines] == [True, *[False] * 5]
     assert [line["completion"][0].pop("note", None) is not None for line in lines] == [True, *[False] * 5]
-    assert lines == [made for source in rows() for made in trl_rows(source)]
+    columns = {"id", "model", "finish_reason", "on_policy", "off_policy", "metadata"}
+    assert all(columns <= line.keys() for line in lines)
+    plain = [{key: value for key, value in line.items() if key not in columns} for line in lines]
+    assert plain == [made for source in rows() for made in trl_rows(source)]
 
 
 @pytest.mark.parametrize("name", ["train.jsonl", """it's "odd" {x}.jsonl"""])
@@ -234,7 +251,7 @@ def test_unsloth_adds_a_system_turn_only_for_tools_and_tells_them_once():
         (row(user(), said("a"), user(), said("b"), trained=(3,)), "context turn of the model"),
         (row(user(), {"role": "tool", "content": "x"}, said("b")), "result without a call"),
         (row(user([{"type": "input_audio"}]), said("a")), "not text"),
-        (calling('{"broken'), "arguments are no object"),
+        (calling('{"broken'), "arguments are not an object"),
     ],
 )
 def test_unsloth_says_why_it_leaves_a_row_out(source, reason):
@@ -257,7 +274,8 @@ def test_parquet_has_plain_columns_and_no_metadata_of_any_library(tmp_path):
     assert not table.schema.metadata
     assert [f"{field.name}: {field.type}" for field in table.schema] == [
         "id: string", "messages: string", "trained: list<element: int32>", "tools: string",
-        "model: string", "timestamp: string", "completed: bool", "metadata: string",
+        "model: string", "timestamp: string", "completed: bool", "finish_reason: string",
+        "on_policy: bool", "off_policy: string", "reward: double", "tip: string", "metadata: string",
     ]  # fmt: skip
     back = table.to_pylist()
     assert [json.loads(one["messages"]) for one in back] == [source.messages for source in [*rows(), odd]]
@@ -327,8 +345,8 @@ def forgeries():
 @pytest.mark.parametrize(("where", "source"), list(forgeries()))
 def test_a_marker_that_a_template_would_write_bare_keeps_the_row_back(tmp_path, preset, where, source):
     report = export([source], preset, tmp_path / "kept-back")
-    assert {reason: met.count for reason, met in report.left_out.items()} == {"control marker": 1}
-    assert export([source], preset, tmp_path / "allowed", allow_markers=True).written
+    assert {reason: met.rows for reason, met in report.left_out.items()} == {"control marker": 1}
+    assert export([source], preset, tmp_path / "allowed", options=Options(allow_markers=True)).written
 
 
 @pytest.mark.parametrize(("where", "source"), list(forgeries()))

@@ -5,7 +5,7 @@ import pytest
 from stemma import Call, MessageGraph
 from stemma.errors import BadRecord
 from stemma.formats.hermes import to_trajectory
-from stemma.formats.training import is_answer, row_of_entry, rows_of_graph
+from stemma.formats.training import TextRules, is_answer, row_of_entry, rows_of_graph
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -28,7 +28,7 @@ def test_a_row_trains_what_was_sampled_and_carries_tools_model_and_time():
     assert row.trained == (2, 4)
     assert (row.tools, row.model, row.completed) == (TOOLS, "m", True)
     assert row.timestamp == "1970-01-01T00:00:00.500000+00:00"
-    assert row.metadata == {"difficulty": "hard", "on_policy": False}
+    assert row.metadata == {"difficulty": "hard"}
 
 
 def test_a_row_sampled_under_an_ephemeral_prompt_is_marked_as_not_on_policy():
@@ -37,8 +37,8 @@ def test_a_row_sampled_under_an_ephemeral_prompt_is_marked_as_not_on_policy():
     graph.append({"role": "user", "content": "V"})
     graph.record({"role": "assistant", "content": "B"}, Call(model="m", tools=TOOLS))
     under, plain = rows_of_graph(graph, {})
-    assert (under.on_policy, under.metadata) == (False, {"on_policy": False})
-    assert (plain.on_policy, plain.metadata) == (True, {})
+    assert [reply.off_policy for reply in under.replies] == ["ephemeral prompt left out"] * 2
+    assert [reply.off_policy for reply in plain.replies] == [""]
 
 
 def test_an_edit_gives_two_rows_and_trains_each_reply_once():
@@ -56,15 +56,35 @@ def test_what_is_ours_in_the_metadata_is_no_column():
 
 
 def test_ephemeral_text_is_in_no_row():
-    assert "CANARY" not in str(list(rows_of_graph(conversation(), {})))
+    (row,) = rows_of_graph(conversation(), {})
+    assert "CANARY" not in str((row.messages, row.metadata, row.tools, row.turns()))
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter", "tool_calls"])
 def test_a_reply_that_was_cut_completes_nothing(finish):
     graph = MessageGraph([{"role": "user", "content": "Q"}])
     graph.record({"role": "assistant", "content": "A"}, Call(model="m", finish_reason=finish))
-    (row,) = rows_of_graph(graph, {})
+    (row,) = rows_of_graph(graph, {}, rules=TextRules(keep_truncated=True))
     assert not row.completed
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (Call(model="m", finish_reason="length"), "truncated"),
+        (Call(model="m", finish_reason="content_filter"), "content filter"),
+        (Call(model="m", extra={"trainable": False}), "untrainable"),
+        (Call(model="m", extra={"delivered": False}), "undelivered"),
+    ],
+)
+def test_a_reply_that_must_not_be_trained_is_listed_with_its_reason_and_stays_context(call, reason):
+    graph = MessageGraph([{"role": "user", "content": "Q"}])
+    graph.record({"role": "assistant", "content": "A"}, call)
+    graph.append({"role": "user", "content": "and?"})
+    graph.record({"role": "assistant", "content": "B"}, Call(model="m"))
+    left_out, row = rows_of_graph(graph, {}, name="c")
+    assert (left_out.reason, left_out.rollout, left_out.index) == (reason, "c", 1)
+    assert (row.trained, row.messages[1]["content"]) == ((3,), "A")
 
 
 @pytest.mark.parametrize("content", ["", "  ", None, "(empty)"])

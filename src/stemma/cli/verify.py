@@ -11,7 +11,7 @@ import typer
 
 from stemma.cli.options import CONFIGURED, JsonOption, named_store, reading
 from stemma.cli.screen import Screen, pad
-from stemma.cli.verify_text import report_of, verify_text
+from stemma.cli.verify_text import verify_text
 
 if TYPE_CHECKING:
     from stemma.core.verify import Finding
@@ -33,18 +33,22 @@ def verify(
 ) -> None:
     """Derive every id in a store again, or prove the rows of an export, and name all that is wrong.
 
-    An export of tokens is checked from its own files: each trained token stands in the context the model was sent,
+    An export is checked from its own files: each trained token or message stands in the context the model was sent,
     each call is trained once or left out for a reason. Exits with 2 if anything is wrong.
     """
     from stemma.formats.token_proof import manifest_of
 
     if manifest := manifest_of(Path(store)):
+        from stemma.formats.text_proof import text_manifest
+
+        if text := text_manifest(manifest):
+            if recompute or gguf:
+                raise typer.BadParameter(f"--recompute and --gguf have no effect: {text.preset} has no logprobs")
+            verify_text(text, manifest.parent, json=json)
+            return
         from stemma.cli.verify_export import verify_export
 
         verify_export(manifest, recompute=recompute, gguf=gguf, json=json)
-        return
-    if report := report_of(Path(store)):
-        verify_text(report, json=json)
         return
     with reading(store) as opened:
         findings, counts = opened.verify(), _counts(opened)

@@ -1,57 +1,50 @@
-"""`stemma verify` on an export of text: level L0, and no more. `tests/cli/test_verify.py` runs it.
-
-A text format has the messages, not what the engine made of them, so there is nothing to prove but that the file is the
-one its report tells of: as many rows as were written.
-"""
+"""`stemma verify` on an export of text: its proof, at level L0. `tests/cli/test_verify.py` runs it."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+import msgspec
 import typer
 
-from stemma.cli.screen import Screen
-from stemma.formats.jsonl import from_line
+from stemma.cli.screen import Screen, pad
 
-REPORT = "report.json"
-
-
-def report_of(path: Path) -> Path | None:
-    """The report of a text export, given its folder or its data file; None if there is none."""
-    if path.suffix == ".db":
-        return None
-    found = (path if path.is_dir() else path.parent) / REPORT
-    return found if found.is_file() else None
+if TYPE_CHECKING:
+    from stemma.formats.text_proof import TextChecked
+    from stemma.formats.text_receipts import TextManifest
 
 
-def verify_text(report_path: Path, *, json: bool) -> None:
-    """Say what can be said; exits with 2 if the rows are not those that were written."""
-    report = from_line(report_path.read_bytes())
-    data = report_path.parent / Path(str(report.get("file"))).name
-    rows = _rows(data)
-    sound = rows == report.get("written")
-    _print_json(data, report, rows, sound) if json else _print(data, report, rows, sound)
-    if not sound:
-        raise typer.Exit(2)
+def verify_text(manifest: "TextManifest", folder: Path, *, json: bool) -> None:
+    """Prove an export of text; exits with 2 if it is not what it says."""
+    from stemma.formats.text_proof import prove_text
+
+    checked = prove_text(manifest, folder)
+    data = folder / Path(manifest.file).name
+    try:
+        _print_json(data, manifest, checked) if json else _print(data, manifest, checked)
+    finally:
+        if checked.findings:
+            raise typer.Exit(2)
 
 
-def _rows(data: Path) -> int:
-    if data.suffix == ".parquet":
-        from pyarrow.parquet import ParquetFile
-
-        with ParquetFile(data) as file:
-            return int(file.metadata.num_rows)
-    with data.open("rb") as file:
-        return sum(1 for _ in file)
+def _print_json(data: Path, manifest: "TextManifest", checked: "TextChecked") -> None:
+    about = {"export": str(data), "level": "L0", "sound": not checked.findings, "root": manifest.root}
+    Screen().json(about | {"checked": msgspec.to_builtins(checked)})
 
 
-def _print_json(data: Path, report: dict[str, Any], rows: int, sound: bool) -> None:
-    Screen().json({"export": str(data), "level": "L0", "rows": rows, "written": report.get("written"), "sound": sound})
-
-
-def _print(data: Path, report: dict[str, Any], rows: int, sound: bool) -> None:
+def _print(data: Path, manifest: "TextManifest", checked: "TextChecked") -> None:
     screen = Screen()
-    screen.line((str(data), "bold"), f": {rows:,} rows, {report.get('written'):,} were written")
-    screen.line(("  L0 text only   ", "dim"), "the messages, not the tokens that the engine made of them")
+    screen.line((str(data), "bold"), f": checked {checked.rows:,} rows")
+    screen.line(("  replies  ", "dim"), f"{checked.trained:,} of {checked.replies:,} trained, each exactly once")
+    for reason, count in sorted(checked.excluded.items()):
+        screen.line(("  left out  ", "yellow"), f"{count:,} × {reason}")
+    for difference, count in sorted(checked.off_policy.items()):
+        screen.line(("  off-policy  ", "yellow"), f"{count:,} rows: {difference}")
+    screen.line(("  L0 text        ", "dim"), "each trained message is the recorded one, after the recorded context")
     screen.line(("  L2 token ids   ", "dim"), "not in this format; `stemma export --for tokens` has them")
-    if not sound:
-        screen.line(("altered", "red"), "  the file has another number of rows than its report")
+    width = max((len(finding.kind) for finding in checked.findings), default=0)
+    for finding in checked.findings[:50]:
+        screen.line((pad(finding.kind, width), "red"), f"  {finding.subject}: {finding.detail}")
+    if checked.findings:
+        screen.line((f"{len(checked.findings)} found", "bold red"))
+    else:
+        screen.line(("proven", "green"), f": root {manifest.root}")

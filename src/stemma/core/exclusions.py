@@ -46,7 +46,7 @@ def why_not(call: Call, rules: Rules, reward: float | None) -> tuple[str, str] |
 
 
 def refused(call: Call) -> tuple[str, str] | None:
-    """The reason why a call is trained in no form, text or tokens, because of what its `extra` says; None if it may be."""
+    """The reason why a call may be trained in no form, text or tokens, by what its `extra` says; None if it may."""
     if call.extra.get("delivered") is False:
         return "undelivered", ""
     if call.extra.get("trainable") is False:

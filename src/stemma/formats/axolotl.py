@@ -10,12 +10,12 @@
 
 Messages have the keys they need and no others, and the first row carries one key more, so that `datasets` keeps them
 as they are (`stemma.formats.trl` tells why). A row ends with its last trained message. A row is left out, with its
-reason, if it holds what a text template cannot say (images), arguments that are no JSON object (axolotl would stop
-there), or a trained message with nothing in it (axolotl finds no token of it, and would pass over it in silence).
+reason, if it holds what a text template cannot say (images) or arguments that are no JSON object (axolotl would stop
+there).
 
 `axolotl.yml` lies beside the rows. It names every field, since axolotl otherwise passes on only those that it finds in
 the template, and makes a row that is too long an error, since axolotl otherwise drops it.
-`HERMES_MAPPING` is the same for rows of the preset `hermes`, where every gpt turn is trained.
+`HERMES_MAPPING` is the same for rows of the preset `hermes`, whose turns have the same flag.
 
 Some templates do not leave history as it was: Qwen 3's drops the thoughts of turns before the last question, so that
 those turns are trained without them; Gemma 4's and Command A's write tool results into the model's turn, where axolotl
@@ -29,9 +29,9 @@ Not covered: templates without tools (axolotl's chatml, llama3) train a call as 
 
 from typing import Any
 
-from stemma.formats.export import Preset, compact_json
-from stemma.formats.openai import raw_markers, text_messages
-from stemma.formats.training import LeftOut, TrainingRow
+from stemma.formats.export import Preset, Written, compact_json
+from stemma.formats.openai import raw_markers, text_differences, text_messages
+from stemma.formats.training import TrainingRow
 from stemma.formats.trl import NotedLines
 
 CONFIG = """\
@@ -57,7 +57,7 @@ excess_length_strategy: raise  # a row longer than sequence_len is an error; axo
 """
 
 HERMES_MAPPING = """\
-# For rows of `stemma export --for hermes`: copy this into your axolotl config. Every gpt turn is trained.
+# For rows of `stemma export --for hermes`: copy this into your axolotl config.
 datasets:
   - path: {data_file}  # as seen from where axolotl is started
     ds_type: json
@@ -70,28 +70,32 @@ datasets:
       system: [system]
       user: [human, tool]  # the text of a tool turn has its <tool_response> tags already
       assistant: [gpt]
-    roles_to_train: [assistant]
+    message_field_training: train  # a turn is trained if it says so ...
+    roles_to_train: []  # ... and none because of its role
     train_on_eos: turn
 train_on_inputs: false
 excess_length_strategy: raise  # a row longer than sequence_len is an error; axolotl would drop it
 """
 
 
-def axolotl_row(row: TrainingRow) -> dict[str, Any]:
+def axolotl_row(row: TrainingRow) -> list[Written]:
     """The row with a flag on every message."""
     trained = set(row.trained)
     messages = text_messages(row)
     for at, message in enumerate(messages):
         message["train"] = at in trained
-        if at in trained and not (message["content"] or message.keys() & {"reasoning_content", "tool_calls"}):
-            raise LeftOut("empty reply", f"message {at} is trained and has nothing in it; axolotl would not train it")
-    return {"messages": messages, "tools": compact_json(row.tools or [])}
+    record = {"messages": messages, "tools": compact_json(row.tools or [])}
+    return [Written(record, row.trained, text_differences(row))]
 
 
-def turn_rows(row: TrainingRow) -> list[dict[str, Any]]:
+def turn_rows(row: TrainingRow) -> list[Written]:
     """A row for each trained message, which ends it."""
-    whole = axolotl_row(row)
-    return [{**whole, "messages": _only_last_trained(whole["messages"][: at + 1])} for at in row.trained]
+    (whole,) = axolotl_row(row)
+    messages = whole.record["messages"]
+    return [
+        Written({**whole.record, "messages": _only_last_trained(messages[: at + 1])}, (at,), whole.differs)
+        for at in row.trained
+    ]
 
 
 def _only_last_trained(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

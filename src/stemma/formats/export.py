@@ -1,46 +1,79 @@
-"""Writing rows for a trainer, one after another, with an account of every row.
+"""Writing rows for a trainer, one after another, with an account of every reply.
 
-A file appears under its final name only when it is whole. A row is either written or counted under the reason why
-not, with one example of each; the report says so on screen and in `report.json`. The same rows give the same bytes.
-`tests/formats/test_export.py` proves it; `tests/trainers/` loads the files with the trainers' own code.
+    train.jsonl or train.parquet   the rows
+    receipts.jsonl                 what was recorded; for each reply the row that trains it, or why none does
+    manifest.json                  the root of the receipts, the hash of the data, counts
+    report.json                    the same for people, with examples
+
+A file appears under its final name only when it is whole. Each sampled reply is trained in exactly one row or counted
+under the reason why not, with one example of each. What makes one message unfit for a format costs the replies after
+it, not those before it. A reply that is not trained stays as context where the format can say so. Every row names its
+conversation, its model, how its last reply ended, and whether the model saw exactly this context:
+
+    id · model · finish_reason · on_policy · off_policy (why not; empty if it is) · metadata (`entry_metadata` reads it)
+
+The same rows give the same bytes. `tests/formats/test_export.py` proves it; `tests/trainers/` loads the files with the
+trainers' own code.
 """
 
 import json
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from functools import partial
+from hashlib import file_digest
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
 
-from stemma.errors import BadMessage, BadName, BadRecord, BadTrajectory, NotWritten
+from stemma.errors import BadMessage, BadName, BadRecord, BadTrajectory, NotWritten, StemmaError
+from stemma.formats.entries import Columns, shaped_metadata
 from stemma.formats.jsonl import to_line
-from stemma.formats.markers import Finding, find_markers
-from stemma.formats.training import LeftOut, TrainingRow
+from stemma.formats.markers import Finding
+from stemma.formats.shapes import broken_arguments, why_untrainable
+from stemma.formats.text_receipts import TextManifest, TextReceipts
+from stemma.formats.training import Excluded, LeftOut, TrainingRow, excluded
+
+RECEIPTS, MANIFEST = "receipts.jsonl", "manifest.json"
+
+_TEXT_PARTS = ("text", "input_text", "output_text")
+_LOOKS_LIKE_A_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T][\d:Z+-]*)?")
+_BROKEN = "arguments are not an object"
 
 
-def hermes_markers(row: TrainingRow) -> list[Finding]:
-    """Those of a row written as Hermes text, where JSON bodies are sealed."""
-    return find_markers(row.turns())
+class Written(NamedTuple):
+    """A record for a trainer: all of a row, or the part of it that one record can say."""
+
+    record: dict[str, Any]
+    trained: tuple[int, ...]
+    """Which messages of the row it trains."""
+    differs: tuple[str, ...] = ()
+    """How its context differs from what the model saw, because the format has it so."""
+    scanned: Any = None
+    """What is looked through for control markers, if not the record: the same with its structure still to be seen."""
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
     """What a trainer wants: how a row looks, and what lies beside the data."""
 
     name: str
-    convert: Callable[[TrainingRow], dict[str, Any] | list[dict[str, Any]]]
-    """The row as that trainer loads it (several, if it must be split), or `LeftOut`."""
+    convert: Callable[[TrainingRow], list[Written]]
+    """The row as that trainer loads it (several records, if it must be split), or `LeftOut`."""
+    markers: Callable[[Any], list[Finding]]
+    """The control markers in a record (or in `Written.scanned`), where that trainer would take them for structure."""
     sidecars: Callable[[str], dict[str, str]] = lambda data_file: {}
     """Files to write beside the data, by name, given the data file's name."""
     suffix: str = ".jsonl"
     needs_unicode: bool = True
     """Whether its reader refuses lone surrogates (Arrow does), so that such a row must stay out."""
-    open_sink: "Callable[[IO[bytes]], Sink] | None" = None
+    open_sink: "Callable[[IO[bytes]], TextSink] | None" = None
     """How rows are written, if not one JSON object a line."""
-    markers: Callable[[TrainingRow], list[Finding]] = hermes_markers
-    """The control markers that stand where that trainer would take them for structure."""
+    parses_arguments: bool = True
+    """Whether arguments that are not a JSON object cannot be written as they were sampled."""
+    any_context: bool = False
+    """Whether messages that are not text are written as they were recorded."""
 
 
 class Sink(Protocol):
@@ -50,10 +83,22 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
+class TextSink(Protocol):
+    """Where rows of text go."""
+
+    def write(self, row: Mapping[str, Any]) -> bytes:
+        """Write a row; returns the bytes that stand for it in the receipts."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Reasons(msgspec.Struct):
     """How often a reason was met, and the first row it was met at."""
 
-    count: int = 0
+    replies: int = 0
+    rows: int = 0
+    """Rows that lost a reply to it; a line of a file that could not be read is a row without replies."""
     example: str = ""
     detail: str = ""
 
@@ -64,120 +109,266 @@ class Report(msgspec.Struct):
     preset: str
     file: str = ""
     written: int = 0
+    """Rows."""
+    replies: int = 0
+    """All that were sampled: those trained and those left out."""
     trained_messages: int = 0
     off_policy: int = 0
-    """Rows written whose replies were sampled under an ephemeral prompt or prefill that is not in them."""
+    """Rows written whose replies were sampled in another context than the row has."""
+    off_policy_reasons: Counter[str] = msgspec.field(default_factory=Counter)
     left_out: dict[str, Reasons] = msgspec.field(default_factory=dict)
     tokens: int | None = None
     """Tokens in all rows written, if a tokenizer was given."""
+    template: "dict[str, int] | None" = None
+    """What the chat template of that tokenizer does to the rows, if it has one."""
     sample: dict[str, Any] | None = None
     """The first row, as written."""
     sidecars: list[str] = msgspec.field(default_factory=list)
+    root: str = ""
 
-    def leave_out(self, row_id: str, why: LeftOut) -> None:
-        """Count a row that is not written."""
-        reasons = self.left_out.setdefault(why.reason, Reasons(example=row_id, detail=why.detail))
-        reasons.count += 1
+    def leave_out(self, reason: str, example: str, detail: str, replies: int, rows: int) -> None:
+        """Count what is not written."""
+        met = self.left_out.setdefault(reason, Reasons(example=example, detail=detail))
+        met.replies += replies
+        met.rows += rows
+        self.replies += replies
 
 
-Policy = Callable[[TrainingRow], None]
-"""Raises `LeftOut` for a row that must not be written."""
-Count = Callable[[list[str]], int]
-"""How many tokens some texts have."""
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be written that is otherwise left out."""
+
+    allow_markers: bool = False
+    keep_broken_calls: bool = False
+
+
+class Inspector(Protocol):
+    """Looks at every row with a model's own tokenizer and chat template."""
+
+    def refuse(self, row: TrainingRow) -> None:
+        """Raise `LeftOut` for a row that is too long."""
+        ...
+
+    def count(self, row: TrainingRow) -> int:
+        """How many tokens it has; what the template does to it is noted."""
+        ...
+
+    @property
+    def found(self) -> dict[str, int] | None:
+        """What the template did to all rows counted so far."""
+        ...
 
 
 def export(
-    rows: Iterable[TrainingRow | BadRecord],
+    rows: Iterable[TrainingRow | Excluded | BadRecord],
     preset: Preset,
     out: Path,
     *,
-    allow_markers: bool = False,
-    count_tokens: Count | None = None,
-    open_sink: Callable[[IO[bytes]], Sink] | None = None,
+    options: Options | None = None,
+    inspector: Inspector | None = None,
+    version: str = "",
 ) -> Report:
     """Write `rows` for a trainer into `out` (a folder, or the data file itself)."""
-    data = _data_file(out, preset)
-    report = Report(preset=preset.name, file=str(data), tokens=0 if count_tokens else None)
-    policies = _policies(preset, allow_markers)
+    data = data_file(out, preset.name, preset.suffix)
     data.parent.mkdir(parents=True, exist_ok=True)
-    opened = open_sink or preset.open_sink or Lines
-    with Whole(data) as file, closing(opened(file)) as sink:  # closed also when something fails, as Parquet's must be
+    opened = preset.open_sink or Lines
+    with Whole(data) as file, Whole(data.with_name(RECEIPTS)) as receipts, closing(opened(file)) as sink:
+        exporting = _Exporting(preset, data, options or Options(), sink, TextReceipts(receipts), inspector)
         for row in rows:
-            _export_row(row, preset, policies, sink, report, count_tokens)
+            exporting.take(row)
+        report = exporting.finished()
     for name, text in preset.sidecars(data.name).items():
         _write_beside(data, name, text, report)
-    write_whole(data.with_name("report.json"), msgspec.json.format(msgspec.json.encode(report)))
+    _write_manifest(data, report, version)
+    told = json.dumps(msgspec.to_builtins(report), ensure_ascii=False, indent=2)
+    write_whole(data.with_name("report.json"), told.encode("utf-8", "backslashreplace"))
     return report
 
 
-def _data_file(out: Path, preset: Preset) -> Path:
+def data_file(out: Path, preset: str, suffix: str) -> Path:
+    """The file to write: `out`, or `train` in the folder `out`."""
     if out.suffix not in (".jsonl", ".parquet"):
-        return out / f"train{preset.suffix}"
-    if out.suffix != preset.suffix:
-        raise BadName(f"{preset.name} writes {preset.suffix} files; name the output {out.with_suffix(preset.suffix)}")
+        return out / f"train{suffix}"
+    if out.suffix != suffix:
+        raise BadName(f"{preset} writes {suffix} files; name the output {out.with_suffix(suffix)}")
     return out
 
 
-def _export_row(
-    row: TrainingRow | BadRecord,
-    preset: Preset,
-    policies: list[Policy],
-    sink: Sink,
-    report: Report,
-    count_tokens: Count | None,
-) -> None:
-    try:
+class _Exporting:
+    """An export under way."""
+
+    def __init__(
+        self,
+        preset: Preset,
+        data: Path,
+        options: Options,
+        sink: TextSink,
+        receipts: TextReceipts,
+        inspector: Inspector | None,
+    ) -> None:
+        self.preset, self.options, self.sink, self.receipts = preset, options, sink, receipts
+        self.inspector = inspector
+        self.report = Report(preset=preset.name, file=str(data), tokens=None if inspector is None else 0)
+
+    def take(self, row: TrainingRow | Excluded | BadRecord) -> None:
+        """Write a row, or note why not."""
         if isinstance(row, BadRecord):
-            raise LeftOut("unreadable", str(row))
-        for policy in policies:
-            policy(row)
-        converted = preset.convert(row)
-    except LeftOut as why:
-        report.leave_out(row.id if isinstance(row, TrainingRow) else str(row), why)
-        return
-    for one in [converted] if isinstance(converted, dict) else converted:
-        sink.write(one)
+            self.report.leave_out("unreadable", str(row), str(row), replies=0, rows=1)
+        elif isinstance(row, Excluded):
+            self.exclude([row])
+        elif not row.trained:
+            self.report.leave_out("nothing to train", row.id, "no message of it was sampled by a model", 0, 1)
+        else:
+            self.write(self.trainable(row))
+
+    def trainable(self, row: TrainingRow) -> TrainingRow:
+        """The row without replies that cannot be trained as text; they stay in it as context."""
+        kept, lost = [], []
+        for number, reply in enumerate(row.replies):
+            if why := self.why_not(row.messages[reply.at]):
+                lost.append(excluded(row, reply, *why))
+            else:
+                kept.append(number)
+        self.exclude(lost, rows=1)
+        return row.cut(kept)
+
+    def why_not(self, message: Mapping[str, Any]) -> tuple[str, str] | None:
+        if message.get("role") != "assistant":
+            return "trained message of another role", f"its role is {message.get('role')!r}"
+        if why := why_untrainable(message):
+            return why
+        if self.preset.parses_arguments and not self.options.keep_broken_calls:
+            broken = broken_arguments(message) if message.get("tool_calls") else None
+            return (_BROKEN, broken) if broken else None
+        return None
+
+    def write(self, row: TrainingRow) -> None:
+        """Write as much of a row as the format can carry."""
+        if not row.trained:
+            return
+        try:
+            written, carried = self.convert(row), row
+        except LeftOut as why:
+            written, carried = self.longest(row, why)
+        for one in written:
+            self.put(carried, one)
+        if self.inspector is not None and written:
+            self.report.tokens = (self.report.tokens or 0) + self.inspector.count(carried)
+
+    def longest(self, row: TrainingRow, why: LeftOut) -> tuple[list[Written], TrainingRow]:
+        """The longest part of a row that can be written; if a part can, so can every shorter one."""
+        found: list[Written] = []
+        fits, fails = 0, len(row.trained)
+        while fails - fits > 1:
+            middle = (fits + fails) // 2
+            try:
+                found, fits = self.convert(row.cut(range(middle))), middle
+            except LeftOut as problem:
+                fails, why = middle, problem
+        self.exclude([excluded(row, reply, why.reason, why.detail) for reply in row.replies[fits:]], rows=1)
+        return found, row.cut(range(fits))
+
+    def convert(self, row: TrainingRow) -> list[Written]:
+        """The records of a row, or `LeftOut` if the format cannot carry all of it."""
+        if not self.preset.any_context:
+            _check_context(row)
+        if self.preset.needs_unicode:
+            _check_unicode(row)
+        if self.inspector is not None:
+            self.inspector.refuse(row)
+        try:
+            written = self.preset.convert(row)
+        except (BadMessage, BadTrajectory) as problem:  # no format has a turn for it
+            raise LeftOut("unknown role", str(problem)) from problem
+        if sorted(at for one in written for at in one.trained) != list(row.trained):
+            raise ExportBroken(f"{self.preset.name} has lost or repeated a reply of row {row.id}; please report this")
+        if not self.options.allow_markers:
+            for one in written:
+                if found := self.preset.markers(one.record if one.scanned is None else one.scanned):
+                    raise LeftOut("control marker", found[0].reason)
+        return written
+
+    def put(self, row: TrainingRow, one: Written) -> None:
+        replies = [reply for reply in row.replies if reply.at in one.trained]
+        differs = tuple(dict.fromkeys([*(reply.off_policy for reply in replies if reply.off_policy), *one.differs]))
+        last = replies[-1].call
+        record = one.record | {
+            "id": _id(row.rollout),
+            "model": last.model,
+            "finish_reason": last.finish_reason or "",
+            "on_policy": not differs,
+            "off_policy": "; ".join(differs),
+            **({} if "metadata" in one.record else {"metadata": shaped_metadata(row.metadata, Columns())}),
+        }
+        self.receipts.add(row, replies, differs, self.sink.write(record))
+        report = self.report
         report.written += 1
-        report.sample = report.sample or one
-    report.trained_messages += len(row.trained)
-    report.off_policy += not row.on_policy
-    if count_tokens is not None and report.tokens is not None:
-        report.tokens += count_tokens(texts_of(row))
+        report.trained_messages += len(replies)
+        report.replies += len(replies)
+        report.off_policy += bool(differs)
+        report.off_policy_reasons.update(differs)
+        report.sample = report.sample or record
+
+    def exclude(self, replies: list[Excluded], rows: int = 0) -> None:
+        for number, one in enumerate(replies):
+            self.receipts.exclude(one)
+            first = number == 0 or replies[number - 1].reason != one.reason
+            self.report.leave_out(one.reason, f"{one.rollout}#{one.index}", one.detail, 1, rows if first else 0)
+
+    def finished(self) -> Report:
+        self.report.template = None if self.inspector is None else self.inspector.found
+        self.report.root = self.receipts.root()
+        return self.report
 
 
-def _policies(preset: Preset, allow_markers: bool) -> list[Policy]:
-    checks: list[Policy] = [_something_trained]
-    if preset.needs_unicode:
-        checks.append(_is_unicode)
-    if not allow_markers:
-        checks.append(partial(_no_markers, preset.markers))
-    return checks
+class ExportBroken(StemmaError, RuntimeError):
+    """A preset that does not account for every reply: a fault of ours, which stops the export."""
 
 
-def _something_trained(row: TrainingRow) -> None:
-    if not row.trained:
-        raise LeftOut("nothing to train", "no message of it was sampled by a model")
+def _check_context(row: TrainingRow) -> None:
+    """That text can carry every message that stands before a trained one."""
+    for at, message in enumerate(row.messages):
+        if message.get("role") == "assistant":
+            why = None if at in row.trained else why_untrainable(message)
+            if why and why[0] != "empty reply":
+                raise LeftOut(f"context: {why[0]}", f"message {at}: {why[1]}")
+        elif isinstance(content := message.get("content"), list):
+            for part in content:
+                if not isinstance(part, str) and not (isinstance(part, dict) and part.get("type") in _TEXT_PARTS):
+                    kind = part.get("type") if isinstance(part, dict) else part
+                    raise LeftOut("not text", f"message {at} holds {kind!r:.80}, which training on text cannot see")
 
 
-def _is_unicode(row: TrainingRow) -> None:
+def _check_unicode(row: TrainingRow) -> None:
     try:
-        msgspec.json.encode((row.messages, row.tools, row.metadata))
+        msgspec.json.encode((row.messages, row.tools, row.metadata, row.rollout))
     except UnicodeEncodeError as problem:
         raise LeftOut("lone surrogate", f"Arrow refuses it: {problem}") from problem
 
 
-def _no_markers(markers: Callable[[TrainingRow], list[Finding]], row: TrainingRow) -> None:
-    try:
-        found = markers(row)
-    except (BadMessage, BadTrajectory) as problem:  # no format has a turn for it
-        raise LeftOut("unknown role", str(problem)) from problem
-    if found:
-        raise LeftOut("control marker", found[0].reason)
+def _id(name: str) -> str:
+    """A conversation's name as a column: Arrow would take text that looks like a time for one, so that is quoted."""
+    return compact_json(name) if _LOOKS_LIKE_A_TIME.fullmatch(name) else name
 
 
-def texts_of(row: TrainingRow) -> list[str]:
-    """What a tokenizer would count, without a template: the turns as Hermes text."""
-    return [turn["value"] for turn in row.turns()]
+def _write_manifest(data: Path, report: Report, version: str) -> None:
+    with open(data, "rb") as file:
+        content = file_digest(file, "sha256").hexdigest()
+    manifest = TextManifest(
+        preset=report.preset,
+        file=data.name,
+        stemma=version,
+        data=content,
+        root=report.root,
+        counts={
+            "rows": report.written,
+            "replies": report.replies,
+            "trained": report.trained_messages,
+            "excluded": report.replies - report.trained_messages,
+            "off_policy_rows": report.off_policy,
+        },
+        excluded={reason: met.replies for reason, met in report.left_out.items() if met.replies},
+    )
+    write_whole(data.with_name(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
 
 
 class Lines:
@@ -186,8 +377,10 @@ class Lines:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
-    def write(self, row: Mapping[str, Any]) -> None:
-        self._file.write(to_line(row))
+    def write(self, row: Mapping[str, Any]) -> bytes:
+        line = to_line(row)
+        self._file.write(line)
+        return line.rstrip(b"\n")
 
     def close(self) -> None:
         """Nothing to finish."""

@@ -38,9 +38,9 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from stemma.formats.export import Preset, compact_json
+from stemma.formats.export import Preset, Written, compact_json
 from stemma.formats.markers import seal
-from stemma.formats.openai import arguments_of, raw_markers, text_messages
+from stemma.formats.openai import arguments_of, raw_markers, text_differences, text_messages
 from stemma.formats.training import LeftOut, TrainingRow
 
 DATASET = "stemma"
@@ -67,27 +67,47 @@ class Turn(NamedTuple):
     speaker: str
     value: str
     trained: bool = False
+    merged: bool = False
+    """Whether several messages of others than tools have become one."""
 
 
 Message = dict[str, Any]
 
 
-def whole_row(row: TrainingRow) -> dict[str, Any]:
+MERGED = "messages between two replies merged"
+"""How its context differs from what the model saw."""
+
+
+def whole_row(row: TrainingRow) -> list[Written]:
     """The row, if all its turns of the model are trained."""
     system, turns = _system_and_turns(row)
     for turn in turns[1::2]:
         if not turn.trained:
             raise LeftOut("context turn of the model", "it would be trained; `llamafactory-turns` writes such rows")
-    return _row(row, system, turns)
+    return [Written(_record(row, system, turns), row.trained, _differences(row, turns), _scanned(row))]
 
 
-def turn_rows(row: TrainingRow) -> list[dict[str, Any]]:
+def turn_rows(row: TrainingRow) -> list[Written]:
     """A row for each trained turn, which ends it."""
     system, turns = _system_and_turns(row)
-    return [_row(row, system, turns[: at + 1]) for at, turn in enumerate(turns) if turn.trained]
+    places = [at for at, turn in enumerate(turns) if turn.trained]
+    scanned = _scanned(row)
+    return [
+        Written(_record(row, system, turns[: at + 1]), (message,), _differences(row, turns[: at + 1]), scanned)
+        for at, message in zip(places, row.trained, strict=True)
+    ]
 
 
-def _row(row: TrainingRow, system: str, turns: list[Turn]) -> dict[str, Any]:
+def _scanned(row: TrainingRow) -> dict[str, Any]:
+    """The messages: what is sealed in a record is bare again once LLaMA-Factory has read it."""
+    return {"messages": text_messages(row), "tools": row.tools}
+
+
+def _differences(row: TrainingRow, turns: list[Turn]) -> tuple[str, ...]:
+    return text_differences(row) + ((MERGED,) if any(turn.merged for turn in turns) else ())
+
+
+def _record(row: TrainingRow, system: str, turns: list[Turn]) -> dict[str, Any]:
     conversations = [{"from": turn.speaker, "value": turn.value} for turn in turns]
     # No tools is "": for "[]" LLaMA-Factory writes an empty system turn.
     tools = compact_json([_complete(tool) for tool in row.tools]) if row.tools else ""
@@ -126,9 +146,9 @@ def _prompt_turn(messages: list[Message], places: list[int]) -> Turn:
     if roles == {"tool"}:
         return Turn("observation", "\n</tool_response>\n<tool_response>\n".join(text for _, text in texts))
     if roles == {"user"}:
-        return Turn("human", "\n\n".join(text for _, text in texts))
+        return Turn("human", "\n\n".join(text for _, text in texts), merged=len(texts) > 1)
     tagged = [f"<tool_response>\n{text}\n</tool_response>" if role == "tool" else text for role, text in texts]
-    return Turn("human", "\n".join(tagged))
+    return Turn("human", "\n".join(tagged), merged=True)
 
 
 def _model_turn(messages: list[Message], places: list[int], trained: set[int]) -> Turn:

@@ -49,7 +49,8 @@ _ANGLED = re.compile(
     r"|</?SYS>>)"
 )
 _BRACKETED = re.compile(r"\[(?:/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK)\])")
-_OWN = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
+OWN = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
+"""Structure in the model's own turns."""
 _SEALED = re.compile(r"(?<!\\)(?:\\\\)*\\u00(?:3c|5b)")
 
 _CALL_BODY = re.compile(r"<tool_call>\n(.*)\n</tool_call>")
@@ -113,7 +114,7 @@ def find_markers(conversations: Sequence[Mapping[str, Any]]) -> list[Finding]:
         for at, turn in enumerate(conversations)
         for text in _foreign_text(turn["from"], turn["value"], hermes)
         for marker in markers_in(text)
-        if not (turn["from"] == "gpt" and marker in _OWN)
+        if not (turn["from"] == "gpt" and marker in OWN)
     ]
 
 

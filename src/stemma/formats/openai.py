@@ -16,7 +16,7 @@ template; and `raw_markers`, because a template writes tool results and argument
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -24,9 +24,9 @@ import msgspec
 
 from stemma.errors import BadRecord
 from stemma.formats.api import join_reasoning, structured_reasoning, text_of
-from stemma.formats.export import Preset, compact_json
+from stemma.formats.export import Preset, Written, compact_json
 from stemma.formats.jsonl import from_json
-from stemma.formats.markers import Finding, find_markers, markers_in
+from stemma.formats.markers import OWN, Finding, markers_in
 from stemma.formats.training import LeftOut, TrainingRow
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -34,14 +34,38 @@ TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "thinking", "redac
 """The types of content parts that are text."""
 
 
-def openai_row(row: TrainingRow) -> dict[str, Any]:
+DEVELOPER = "developer message written as system"
+EMPTY_ARGUMENTS = "empty arguments written as {}"
+PROTOCOL = "sampled under the hermes tool protocol"
+"""How the context of a row can differ from what the model saw because of its format."""
+
+
+def openai_row(row: TrainingRow) -> list[Written]:
     """The row with a weight on each assistant message."""
     messages = lean_messages(row)
     trained = set(row.trained)
     for at, message in enumerate(messages):
         if message["role"] == "assistant":
             message["weight"] = int(at in trained)
-    return {"messages": messages, "tools": row.tools} if row.tools else {"messages": messages}
+    record = {"messages": messages, "tools": row.tools} if row.tools else {"messages": messages}
+    return [Written(record, row.trained, protocol_difference(row))]
+
+
+def protocol_difference(row: TrainingRow) -> tuple[str, ...]:
+    """That the model saw tools as text, where this row has them in fields that a template writes in its own way."""
+    hermes = row.tools and any(reply.call.extra.get("protocol") == "hermes" for reply in row.replies)
+    return (PROTOCOL,) if hermes else ()
+
+
+def text_differences(row: TrainingRow) -> tuple[str, ...]:
+    """How `text_messages` and a template differ from what the model saw."""
+    found = protocol_difference(row)
+    if any(message.get("role") == "developer" for message in row.messages):
+        found += (DEVELOPER,)
+    calls = (call for message in row.messages for call in message.get("tool_calls") or ())
+    if any(isinstance(call, dict) and (call.get("function") or {}).get("arguments") == "" for call in calls):
+        found += (EMPTY_ARGUMENTS,)
+    return found
 
 
 def lean_messages(row: TrainingRow) -> list[dict[str, Any]]:
@@ -138,40 +162,47 @@ def arguments_of(call: dict[str, Any], at: int) -> dict[str, Any]:
     except UnicodeEncodeError as problem:
         raise LeftOut("lone surrogate", f"message {at}, in the arguments of a call: {problem}") from problem
     except BadRecord as problem:
-        raise LeftOut("arguments are no object", f"message {at}: {arguments:.80} {problem}") from problem
+        raise LeftOut("arguments are not an object", f"message {at}: {arguments:.80} {problem}") from problem
     if not isinstance(value, dict):
-        raise LeftOut("arguments are no object", f"message {at}: {arguments:.80}")
+        raise LeftOut("arguments are not an object", f"message {at}: {arguments:.80}")
     return value
 
 
-def raw_markers(row: TrainingRow) -> list[Finding]:
-    """Control markers in a row whose tool results, arguments and tools a chat template writes as bare text.
+def raw_markers(record: Mapping[str, Any]) -> list[Finding]:
+    """The control markers in a record whose messages and tools a chat template writes as bare text.
 
     In Hermes text these stand in JSON bodies, where markers are sealed; a template seals nothing, and a tokenizer
-    makes of `<|im_end|>` in a file that was read the end of a turn.
+    makes of `<|im_end|>` in a file that was read, or in the name of a tool, the end of a turn.
     """
-    found = find_markers([_said(message) for message in row.messages])
-    found += [
-        Finding(at, "gpt", marker)
-        for at, message in enumerate(row.messages)
-        for call in message.get("tool_calls") or []
-        for marker in markers_in(_bare(call))
-    ]
-    return found + [Finding(0, "system", marker) for marker in _markers_of_tools(row.tools)]
+    messages = record["messages"] if "messages" in record else [*record["prompt"], *record["completion"]]
+    found = [Finding(at, *one) for at, message in enumerate(messages) for one in _markers_of_message(message)]
+    return found + markers_of_tools(record.get("tools"))
 
 
-def _said(message: Mapping[str, Any]) -> dict[str, str]:
-    speaker = {"user": "human", "assistant": "gpt", "tool": "tool"}.get(message.get("role", ""), "system")
-    return {"from": speaker, "value": "\n".join([text_of(message.get("content")), *structured_reasoning(message)])}
+def _markers_of_message(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each marker with whose turn it is; in the model's own text some are structure and none."""
+    speaker = {"user": "human", "assistant": "gpt", "tool": "tool"}.get(message["role"], "system")
+    for field, value in message.items():
+        of_model = speaker == "gpt" and field in ("content", "reasoning_content")
+        for text in _texts(value):
+            for marker in markers_in(text):
+                if not (of_model and marker in OWN):
+                    yield speaker, marker
 
 
-def _bare(call: Any) -> str:
-    """A call as a template writes it: what the arguments escape has become what it stands for."""
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
-        return compact_json(call)
-    text = f"{function.get('name')} {function['arguments']}"
-    return text + _parsed(function["arguments"]) if "\\" in text else text
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value; JSON text in it as what it stands for, too, as a template may write it so."""
+    if isinstance(value, str):
+        yield value
+        if "\\" in value and value.lstrip()[:1] in ("{", "["):
+            yield _parsed(value)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield key
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _parsed(arguments: str) -> str:
@@ -181,17 +212,16 @@ def _parsed(arguments: str) -> str:
         return ""
 
 
-def _markers_of_tools(tools: list[dict[str, Any]] | None) -> tuple[str, ...]:
-    try:
-        return _markers_of_json(msgspec.json.encode(tools or []))
-    except UnicodeEncodeError:  # a lone surrogate
-        return tuple(markers_in(compact_json(tools)))
+def markers_of_tools(tools: Any) -> list[Finding]:
+    """Those in the tools offered, which are a list or JSON text."""
+    text = tools if isinstance(tools, str) else compact_json(tools or [])
+    return [Finding(0, "system", marker) for marker in _markers_of_json(text)]
 
 
 @lru_cache(maxsize=64)
-def _markers_of_json(text: bytes) -> tuple[str, ...]:
+def _markers_of_json(text: str) -> tuple[str, ...]:
     """Remembered: a run offers the same few sets of tools to all its conversations."""
-    return tuple(markers_in(text.decode()))
+    return tuple(markers_in(f"{text} {_parsed(text)}"))
 
 
-OPENAI = Preset(name="openai", convert=openai_row, markers=raw_markers)
+OPENAI = Preset(name="openai", convert=openai_row, markers=raw_markers, parses_arguments=False)

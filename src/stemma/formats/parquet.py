@@ -1,7 +1,8 @@
 """Preset `parquet`: the rows as they are, in columns that every reader of Parquet loads.
 
-    id, model, timestamp   text
-    completed              true or false
+    id, model, timestamp, finish_reason, off_policy   text; `id` is the conversation, `tip` the node of the last message
+    completed, on_policy   true or false
+    reward                 a number, or null
     trained                which messages are trained: a list of whole numbers
     messages, tools, metadata   JSON text, because their shape is open; `tools` is "null" if none were offered
 
@@ -13,14 +14,16 @@ Rows are written in groups as they come, so memory stays flat. Needs pyarrow (`p
 `tests/formats/test_presets_text.py` reads the files with pyarrow, `tests/trainers/trl/test_loading.py` with `datasets`.
 """
 
+import json
 from collections.abc import Mapping
 from importlib import import_module
 from typing import IO, Any
 
 from stemma.errors import MissingExtra
-from stemma.formats.export import Preset
+from stemma.formats.export import Preset, Written
 from stemma.formats.jsonl import to_line
-from stemma.formats.openai import raw_markers
+from stemma.formats.markers import Finding, markers_in
+from stemma.formats.openai import protocol_difference, raw_markers
 from stemma.formats.training import TrainingRow
 
 GROUP_ROWS = 1_000
@@ -28,18 +31,33 @@ GROUP_CHARACTERS = 8 << 20
 """A group is written when it has as many rows, or as much text."""
 
 
-def parquet_row(row: TrainingRow) -> dict[str, Any]:
+COLUMNS = (
+    *("id", "messages", "trained", "tools", "model", "timestamp", "completed", "finish_reason"),
+    *("on_policy", "off_policy", "reward", "tip", "metadata"),
+)
+
+
+def parquet_row(row: TrainingRow) -> list[Written]:
     """The row in flat columns."""
-    return {
-        "id": row.id,
+    reward: Any = row.metadata.get("reward")
+    record = {
         "messages": _json(row.messages),
         "trained": list(row.trained),
         "tools": _json(row.tools or None),
-        "model": _unicode(row.model),
         "timestamp": _unicode(row.timestamp),
         "completed": row.completed,
+        "reward": float(reward) if type(reward) in (int, float) else None,
+        "tip": _unicode(row.id),
         "metadata": _json(row.metadata),
     }
+    return [Written(record, row.trained, protocol_difference(row))]
+
+
+def json_markers(record: Mapping[str, Any]) -> list[Finding]:
+    """The control markers in messages and tools that are JSON text."""
+    if not markers_in(record["messages"]) and "\\" not in record["messages"]:
+        return raw_markers({"messages": [], "tools": record["tools"]})
+    return raw_markers({"messages": json.loads(record["messages"]), "tools": record["tools"]})
 
 
 def _json(value: Any) -> str:
@@ -58,18 +76,19 @@ class ParquetRows:
     def __init__(self, file: IO[bytes]) -> None:
         self._arrow = _package("pyarrow")
         text, flag, indices = self._arrow.string(), self._arrow.bool_(), self._arrow.list_(self._arrow.int32())
-        kinds = {"completed": flag, "trained": indices}
-        names = ("id", "messages", "trained", "tools", "model", "timestamp", "completed", "metadata")
-        self._schema = self._arrow.schema([(name, kinds.get(name, text)) for name in names])
+        kinds = {"completed": flag, "on_policy": flag, "trained": indices, "reward": self._arrow.float64()}
+        self._schema = self._arrow.schema([(name, kinds.get(name, text)) for name in COLUMNS])
         self._writer = _package("pyarrow.parquet").ParquetWriter(file, self._schema, compression="zstd")
         self._rows: list[Mapping[str, Any]] = []
         self._characters = 0
 
-    def write(self, row: Mapping[str, Any]) -> None:
+    def write(self, row: Mapping[str, Any]) -> bytes:
+        row = {name: _unicode(row[name]) if isinstance(row[name], str) else row[name] for name in COLUMNS}
         self._rows.append(row)
         self._characters += len(row["messages"])
         if len(self._rows) >= GROUP_ROWS or self._characters >= GROUP_CHARACTERS:
             self._write_group()
+        return to_line(row).rstrip(b"\n")
 
     def close(self) -> None:
         """Write what is left, and the footer without which the file cannot be read."""
@@ -95,5 +114,7 @@ PARQUET = Preset(
     suffix=".parquet",
     needs_unicode=False,
     open_sink=ParquetRows,
-    markers=raw_markers,
+    markers=json_markers,
+    parses_arguments=False,
+    any_context=True,
 )

@@ -21,12 +21,15 @@ _HOMES = {
 }
 
 NAMES = tuple(_HOMES)
+_HOMES["hermes-own"] = ("stemma.formats.trajectory_presets", "HERMES_OWN")
+SYSTEMS = ("generated", "own")
+"""Which system prompt the preset `hermes` writes: its own form's, or the one that the model saw."""
 
 
-def preset(name: str) -> Preset:
+def preset(name: str, system: str = "generated") -> Preset:
     """The preset for a trainer, or `NotFound` listing them."""
     if name not in _HOMES:
         raise NotFound(f"there is no preset {name!r}; choose one of {', '.join((*NAMES, *TOKEN_NAMES))}")
-    module, attribute = _HOMES[name]
+    module, attribute = _HOMES["hermes-own" if (name, system) == ("hermes", "own") else name]
     found: Preset = getattr(import_module(module), attribute)
     return found

@@ -1,37 +1,122 @@
-"""A training row before any trainer's format: messages, which of them are trained, and what was offered.
+"""A training row before any trainer's format: messages, which of them are trained, and how each of those was sampled.
 
 Rows come from graphs (`rows_of_graph`: the fewest lines that train every sampled message once) or from entries of
-trajectory files (`row_of_entry`: every turn of the model is trained). Nothing ephemeral is in either: what a call
-saw beyond its line is kept with the call and never exported. A row with such a call does not show what the model saw:
-it is marked `on_policy: false` in its metadata. `tests/formats/test_training.py` proves it.
+trajectory files (`row_of_entry`: the turns that the entry trains). Messages are plain chat messages: content blocks of
+other APIs are mapped here, once (`formats/shapes.py`). Nothing ephemeral is in a row: what a call saw beyond its line
+is kept with the call and never exported, and the reply is marked as off-policy. A reply that must not be trained,
+whatever the format, is given as an `Excluded`. `tests/formats/test_training.py` proves it.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeGuard
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from stemma.core.call import Call
-from stemma.core.exclusions import is_ephemeral
+from stemma.core.exclusions import is_ephemeral, refused
 from stemma.core.graph import MessageGraph
+from stemma.core.ids import ROOT, Id, call_id, chain
+from stemma.core.message import Message
+from stemma.core.rows import Reply, plan
 from stemma.errors import StemmaError
 from stemma.formats.entries import entry_metadata
 from stemma.formats.hermes import Turn, to_trajectory
 from stemma.formats.reading import Kind, read_entry
+from stemma.formats.shapes import chat_messages
 
 RESERVED = "stemma"
 """The key of a graph's metadata that is ours; it is no column of the user's, and no export has it."""
+EPHEMERAL = "ephemeral prompt left out"
+"""Why a reply sampled under one is off-policy."""
 
 
-class TrainingRow(msgspec.Struct, frozen=True, kw_only=True):
+class TextRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Which calls an export of text trains."""
+
+    model: str | None = None
+    """Only calls of this model; None takes all."""
+    keep_truncated: bool = False
+    """Also replies that were cut off: a trainer ends them with a token that nobody sampled."""
+
+    def why_not(self, call: Call) -> tuple[str, str] | None:
+        """The reason why a call is not trained, and a detail; None if it is."""
+        if why := refused(call):
+            return why
+        if self.model is not None and call.model != self.model:
+            return "other model", call.model
+        if call.finish_reason == "length" and not self.keep_truncated:
+            return "truncated", "it ended with finish_reason 'length'; --keep-truncated trains such replies"
+        if call.finish_reason == "content_filter" and not self.keep_truncated:
+            return (
+                "content filter",
+                "it ended with finish_reason 'content_filter'; --keep-truncated trains such replies",
+            )
+        return None
+
+
+class Sampled(msgspec.Struct, frozen=True, eq=False):
+    """A trained message: where it stands, and the call that sampled it."""
+
+    at: int
+    """Its index among the row's messages."""
+    call: Call
+    event: bytes
+    """What tells the call from one alike in everything."""
+
+    @property
+    def off_policy(self) -> str:
+        """Why the row does not show what the model saw; empty if it does."""
+        if is_ephemeral(self.call):
+            return EPHEMERAL
+        return "" if self.call.extra.get("on_policy", True) else "imported as off-policy"
+
+    @property
+    def timestamp(self) -> str:
+        """When it was sampled, ISO 8601; empty if nobody wrote it down."""
+        if self.call.started is None:
+            return ""
+        return datetime.fromtimestamp(self.call.started, UTC).isoformat(timespec="microseconds")
+
+
+class Recorded(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """The recorded messages that a row was made of."""
+
+    line: Sequence[Message]
+    nodes: Sequence[Id]
+    """The id of each node."""
+    origin: Sequence[int] | None = None
+    """For each message of the row the recorded one it was made of; None if they are the same."""
+
+    @classmethod
+    def of(cls, messages: list[dict[str, Any]], origin: Sequence[int] | None = None) -> "Recorded":
+        """Messages that no graph holds."""
+        line = [Message.with_id(message) for message in messages]
+        return cls(line, chain(ROOT, (message.id for message in line)), origin)
+
+    def place(self, at: int) -> int:
+        """The recorded message behind message `at` of the row."""
+        return at if self.origin is None else self.origin[at]
+
+    def saw(self, at: int) -> Id:
+        """The node before message `at` of the row."""
+        place = self.place(at)
+        return self.nodes[place - 1] if place else ROOT
+
+    def made(self, at: int) -> Id:
+        """The node of message `at` of the row."""
+        return self.nodes[self.place(at)]
+
+
+class TrainingRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One conversation to train on."""
 
     id: str
     """The node id of its last message, or the file and line it was read from."""
     messages: list[dict[str, Any]]
-    """API dicts, as they stand in the graph."""
+    """Chat messages."""
     trained: tuple[int, ...]
     """Which of them are trained: sampled messages; all others are context."""
     tools: list[dict[str, Any]] | None = None
@@ -43,10 +128,32 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True):
     completed: bool = False
     """Whether the conversation ends in a real answer."""
     metadata: dict[str, Any] = {}
-    on_policy: bool = True
-    """False if a trained message was sampled under an ephemeral prompt or prefill, which is not in the row."""
+    name: str = ""
+    """The conversation it belongs to; its id, if that has no name."""
+    calls: tuple[Sampled, ...] = ()
+    """How each trained message was sampled; made up of `model` where nothing else is known."""
+    recorded: Recorded | None = None
+    """What was recorded; the messages themselves if nothing else is known."""
     known_turns: list[Turn] | None = None
     """The conversation as Hermes turns, once somebody has asked for it."""
+
+    @property
+    def rollout(self) -> str:
+        """The conversation it belongs to."""
+        return self.name or self.id
+
+    @cached_property
+    def source(self) -> Recorded:
+        """The recorded messages."""
+        return self.recorded or Recorded.of(self.messages)
+
+    @cached_property
+    def replies(self) -> tuple[Sampled, ...]:
+        """How each trained message was sampled."""
+        if self.calls or not self.trained:
+            return self.calls
+        call = Call(model=self.model or "imported", tools=self.tools)
+        return tuple(Sampled(at, call, f"{self.id}/{at}".encode()) for at in self.trained)
 
     def turns(self) -> list[Turn]:
         """The conversation as Hermes turns; not to be changed."""
@@ -54,6 +161,29 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True):
             force_setattr(self, "known_turns", to_trajectory(self.messages, self.tools))
         assert self.known_turns is not None
         return self.known_turns
+
+    def cut(self, trained: Sequence[int]) -> "TrainingRow":
+        """The row that trains only these of its replies (numbers of `trained`), ending with the last of them."""
+        if len(trained) == len(self.trained):
+            return self
+        replies = tuple(self.replies[n] for n in trained)
+        end = replies[-1].at + 1 if replies else 0
+        whole = end == len(self.messages)
+        return TrainingRow(
+            id=self.id if whole or not replies else self.source.made(end - 1).hex(),
+            messages=self.messages[:end],
+            trained=tuple(reply.at for reply in replies),
+            tools=self.tools,
+            model=replies[-1].call.model if replies else "",
+            timestamp=self.timestamp if whole else replies[-1].timestamp if replies else "",
+            completed=self.completed
+            if whole
+            else bool(replies) and _completes(self.messages[end - 1], replies[-1].call),
+            metadata=self.metadata,
+            name=self.rollout,
+            calls=replies,
+            recorded=self.source,
+        )
 
 
 class LeftOut(StemmaError):
@@ -67,31 +197,101 @@ class LeftOut(StemmaError):
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
+class Excluded(msgspec.Struct, frozen=True, kw_only=True, tag="excluded"):
+    """A reply that is not trained, as the receipts list it."""
+
+    call: str
+    """The id of its call."""
+    rollout: str
+    reason: str
+    detail: str = ""
+    made: str
+    """The id of its node."""
+    index: int
+    """Its place in its line."""
+
+
+def excluded(row: TrainingRow, reply: Sampled, reason: str, detail: str) -> Excluded:
+    """A reply of a row that is not trained after all."""
+    saw, made, place = row.source.saw(reply.at), row.source.made(reply.at), row.source.place(reply.at)
+    name = call_id(saw, made, reply.call.parts(), reply.event).hex()
+    return Excluded(call=name, rollout=row.rollout, reason=reason, detail=detail, made=made.hex(), index=place)
+
+
 def rows_of_graph(
-    graph: MessageGraph, metadata: Mapping[str, Any], but: Container[object] = ()
-) -> Iterator[TrainingRow]:
+    graph: MessageGraph,
+    metadata: Mapping[str, Any],
+    but: Container[object] = (),
+    *,
+    name: str = "",
+    rules: TextRules | None = None,
+) -> Iterator[TrainingRow | Excluded]:
     """A graph's rows, subagents' included, but for calls that another graph trains (`MessageGraph.rows`)."""
-    for row in graph.rows(but):
-        last, shown = row.calls[-1], not any(map(is_ephemeral, row.calls))
-        about = {key: value for key, value in metadata.items() if key != RESERVED}
-        yield TrainingRow(
-            id=row.tip,
-            messages=row.messages,
-            trained=row.trained,
-            tools=row.tools,
-            model=last.model,
-            timestamp=_when(last),
-            completed=is_answer(row.messages[-1]) and last.finish_reason in (None, "stop"),
-            metadata=about if shown else {**about, "on_policy": False},
-            on_policy=shown,
-        )
+    planned = plan(graph, but, (rules or TextRules()).why_not)
+    about = {key: value for key, value in metadata.items() if key != RESERVED}
+    for reply, reason, detail in planned.excluded:
+        yield _excluded(name, reply, reason, detail)
+    for replies in planned.chains:
+        yield _row(name, about, replies)
+
+
+def _row(name: str, metadata: dict[str, Any], replies: list[Reply]) -> TrainingRow:
+    last = replies[0]
+    line, nodes = last.line[: last.at + 1], last.nodes[: last.at + 1]
+    recorded = [message.to_dict() for message in line]
+    messages, origin = chat_messages(recorded)
+    mapped = messages is not recorded
+    place = {at: n for n, at in enumerate(origin) if messages[n].get("role") == "assistant"} if mapped else {}
+    calls = [
+        Sampled(place[reply.at] if mapped else reply.at, reply.call, _event(name, reply)) for reply in reversed(replies)
+    ]
+    return TrainingRow(
+        id=nodes[-1].hex(),
+        messages=messages,
+        trained=tuple(call.at for call in calls),
+        tools=last.call.tools,
+        model=last.call.model,
+        timestamp=calls[-1].timestamp,
+        completed=_completes(messages[-1], last.call),
+        metadata=metadata,
+        name=name,
+        calls=tuple(calls),
+        recorded=Recorded(line, nodes, origin if mapped else None),
+    )
+
+
+def _completes(message: Mapping[str, Any], call: Call) -> bool:
+    return is_answer(message) and call.finish_reason in (None, "stop")
+
+
+def _event(name: str, reply: Reply) -> bytes:
+    return reply.event or f"{name}/{reply.number}".encode()
+
+
+def _excluded(name: str, reply: Reply, reason: str, detail: str) -> Excluded:
+    saw, made = reply.nodes[reply.at - 1] if reply.at else ROOT, reply.nodes[reply.at]
+    call = call_id(saw, made, reply.call.parts(), _event(name, reply)).hex()
+    return Excluded(call=call, rollout=name, reason=reason, detail=detail, made=made.hex(), index=reply.at)
 
 
 def row_of_entry(entry: Mapping[str, Any], name: str, kind: Kind | None = None) -> TrainingRow:
     """The row of an entry of a dataset file (Hermes or ShareGPT turns, or OpenAI messages)."""
-    messages, tools = read_entry(entry, kind)
+    (row,) = (row for row in rows_of_entry(entry, name, TextRules(keep_truncated=True), kind) if _is_row(row))
+    return row
+
+
+def _is_row(found: TrainingRow | Excluded) -> TypeGuard[TrainingRow]:
+    return isinstance(found, TrainingRow)
+
+
+def rows_of_entry(
+    entry: Mapping[str, Any], name: str, rules: TextRules, kind: Kind | None = None
+) -> Iterator[TrainingRow | Excluded]:
+    """The same under some rules: replies that they leave out come first."""
+    read, tools = read_entry(entry, kind)
+    messages, origin = chat_messages(read)
     trained = tuple(i for i, m in enumerate(messages) if m.get("role") == "assistant" and m.get("weight", 1))
-    return TrainingRow(
+    row = TrainingRow(
         id=name,
         messages=messages,
         trained=trained,
@@ -100,7 +300,15 @@ def row_of_entry(entry: Mapping[str, Any], name: str, kind: Kind | None = None) 
         timestamp=_text(entry.get("timestamp")),
         completed=bool(entry.get("completed", bool(messages) and is_answer(messages[-1]))),
         metadata=columns_beside(entry),
+        recorded=None if messages is read else Recorded.of(read, origin),
     )
+    whys = [rules.why_not(reply.call) for reply in row.replies]
+    for reply, why in zip(row.replies, whys, strict=True):
+        if why:
+            yield excluded(row, reply, *why)
+    kept = [n for n, why in enumerate(whys) if not why]
+    if kept or not whys:
+        yield row.cut(kept)
 
 
 def columns_beside(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,9 +327,3 @@ def is_answer(message: Mapping[str, Any]) -> bool:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _when(call: Call) -> str:
-    if call.started is None:
-        return ""
-    return datetime.fromtimestamp(call.started, UTC).isoformat(timespec="microseconds")

@@ -28,8 +28,10 @@ The form of the rows, measured with datasets 5.2 and TRL 1.16:
   bits stops it altogether, so such a row is left out, as is one whose arguments are no JSON object.
 
 Other rows left out: images and other media (SFT on text would train on what was not seen), a reply to nothing (TRL
-needs a prompt), roles that templates do not know. Reasoning is `reasoning_content`. Not covered: what a template
-leaves out (Qwen 2.5 reasoning, Llama 3 tool calls); `train_sft.py` prints what is trained in the first row.
+needs a prompt), a completion right after a turn of the model (TRL goes on with that turn instead of beginning one, so
+that its end, or with templates such as Qwen 3's all of it, would be trained), roles that templates do not know.
+Reasoning is `reasoning_content`. What a template leaves out (Qwen 2.5 reasoning, Llama 3 tool calls) is reported by
+`stemma export --tokenizer`; `train_sft.py` prints what is trained in the first row.
 `tests/trainers/trl` decodes TRL's labels and compares them with the trained messages.
 """
 
@@ -37,8 +39,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
-from stemma.formats.export import Lines, Preset, compact_json
-from stemma.formats.openai import arguments_of, raw_markers, text_messages
+from stemma.formats.export import Lines, Preset, Written, compact_json
+from stemma.formats.openai import arguments_of, raw_markers, text_differences, text_messages
 from stemma.formats.training import LeftOut, TrainingRow
 
 Span = tuple[int, int]
@@ -48,6 +50,12 @@ FEATURES = {
     "prompt": {"_type": "List", "feature": {"_type": "Json"}},
     "completion": {"_type": "List", "feature": {"_type": "Json"}},
     "tools": {"_type": "Value", "dtype": "string"},
+    "id": {"_type": "Value", "dtype": "string"},
+    "model": {"_type": "Value", "dtype": "string"},
+    "finish_reason": {"_type": "Value", "dtype": "string"},
+    "on_policy": {"_type": "Value", "dtype": "bool"},
+    "off_policy": {"_type": "Value", "dtype": "string"},
+    "metadata": {"json": {"_type": "Value", "dtype": "string"}},
 }
 NOTE = "one key more than other messages have, so that datasets takes messages as they are; no template reads it"
 
@@ -93,7 +101,7 @@ def turns(row: TrainingRow) -> Iterator[Span]:
     return ((at, at) for at in row.trained)
 
 
-def trl_rows(row: TrainingRow, completions: Callable[[TrainingRow], Iterator[Span]] = runs) -> list[dict[str, Any]]:
+def trl_rows(row: TrainingRow, completions: Callable[[TrainingRow], Iterator[Span]] = runs) -> list[Written]:
     """The row as TRL loads it, split where one row cannot say what is trained."""
     if row.trained[0] == 0:
         raise LeftOut("no prompt", "the first message is trained, and TRL needs something before it")
@@ -102,10 +110,21 @@ def trl_rows(row: TrainingRow, completions: Callable[[TrainingRow], Iterator[Spa
         for call in message.get("tool_calls", []):
             call["function"]["arguments"] = _object(call, at)
     tools = compact_json(row.tools or None)
+    differs = text_differences(row)
     return [
-        {"prompt": messages[:first], "completion": messages[first : last + 1], "tools": tools}
+        Written(
+            {"prompt": _prompt(messages, first), "completion": messages[first : last + 1], "tools": tools},
+            tuple(at for at in row.trained if first <= at <= last),
+            differs,
+        )
         for first, last in completions(row)
     ]
+
+
+def _prompt(messages: list[dict[str, Any]], end: int) -> list[dict[str, Any]]:
+    if messages[end - 1]["role"] == "assistant":
+        raise LeftOut("reply after a reply", f"message {end - 1}: TRL would go on with it and train its end")
+    return messages[:end]
 
 
 def _object(call: dict[str, Any], at: int) -> dict[str, Any]:
@@ -134,11 +153,11 @@ class NotedLines(Lines):
         super().__init__(file)
         self._first = True
 
-    def write(self, row: Mapping[str, Any]) -> None:
+    def write(self, row: Mapping[str, Any]) -> bytes:
         if self._first:
             self._first = False
             row = {name: _noted(value) if isinstance(value, list) else value for name, value in row.items()}
-        super().write(row)
+        return super().write(row)
 
 
 def _noted(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -19,10 +19,10 @@ Qwen3's does, for which the sampled reasoning of earlier turns is then not train
 
 from typing import Any
 
-from stemma.formats.export import Preset, hermes_markers
+from stemma.formats.export import Preset, Written
 from stemma.formats.hermes import system_prompt, to_trajectory
-from stemma.formats.markers import is_generated
-from stemma.formats.openai import text_messages
+from stemma.formats.markers import find_markers, is_generated
+from stemma.formats.openai import text_differences, text_messages
 from stemma.formats.training import LeftOut, TrainingRow
 
 Turn = dict[str, str]
@@ -45,11 +45,24 @@ trainer.train()
 """
 
 
-def unsloth_row(row: TrainingRow) -> dict[str, Any]:
+TOOLS_AS_TEXT = "tools written into the system prompt"
+"""How its context differs from what the model saw."""
+
+
+_ROLES = {"system": "system", "human": "user", "tool": "user", "gpt": "assistant"}
+
+
+def unsloth_row(row: TrainingRow) -> list[Written]:
     """The row as turns of text."""
     messages = text_messages(row)
     _all_trained(messages, row.trained)
-    return {"conversations": _with_tools(_turns(messages), row.tools)}
+    turns = _turns(messages)
+    with_tools = _with_tools(turns, row.tools)
+    differs = text_differences(row) + ((TOOLS_AS_TEXT,) if with_tools is not turns else ())
+    record = {"conversations": [{"role": _ROLES[turn["from"]], "content": turn["value"]} for turn in with_tools]}
+    # Scanned as a trajectory, in which tool results are told from what a user says.
+    scanned = [{"from": "system", "value": system_prompt(row.tools)}, *turns]
+    return [Written(record, row.trained, differs, scanned)]
 
 
 def _all_trained(messages: list[dict[str, Any]], trained: tuple[int, ...]) -> None:
@@ -69,32 +82,27 @@ def _turns(messages: list[dict[str, Any]]) -> list[Turn]:
         at += 1
         if message["role"] == "tool":
             raise LeftOut("result without a call", f"message {at - 1} is a tool's, and no call stands before it")
-        turns.append({"role": message["role"], "content": _content(message)})
+        turns.append(to_trajectory([message], style="sharegpt")[0])
         first = at
         while message.get("tool_calls") and at < len(messages) and messages[at]["role"] == "tool":
             at += 1
         if at > first:
             # Only here, and in JSON: raw text of several results in one turn could not be told apart.
-            results = to_trajectory([message, *messages[first:at]])[-1]["value"]
-            turns.append({"role": "user", "content": results})
+            turns.append(to_trajectory([message, *messages[first:at]])[-1])
     return turns
-
-
-def _content(message: dict[str, Any]) -> str:
-    return to_trajectory([message], style="sharegpt")[0]["value"]
 
 
 def _with_tools(turns: list[Turn], tools: list[dict[str, Any]] | None) -> list[Turn]:
     """The turns, with the tools offered in the system turn, unless it is the Hermes prompt and names them already."""
-    own = turns[0]["content"] if turns[0]["role"] == "system" else ""
+    own = turns[0]["value"] if turns[0]["from"] == "system" else ""
     if not tools or is_generated(own):
         return turns
     content = "\n\n".join(text for text in (own, system_prompt(tools)) if text)
-    return [{"role": "system", "content": content}, *(turns[1:] if turns[0]["role"] == "system" else turns)]
+    return [{"from": "system", "value": content}, *(turns[1:] if turns[0]["from"] == "system" else turns)]
 
 
 def _sidecars(data_file: str) -> dict[str, str]:
     return {"train_unsloth.py": SCRIPT.format(data_file=data_file)}
 
 
-UNSLOTH = Preset(name="unsloth", convert=unsloth_row, sidecars=_sidecars, markers=hermes_markers)
+UNSLOTH = Preset(name="unsloth", convert=unsloth_row, sidecars=_sidecars, markers=find_markers)
