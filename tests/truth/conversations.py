@@ -127,7 +127,8 @@ def every_shape() -> list[Script]:
         *(("resample", "text"), ("fork", "text"), ("subagent", "one_call", "text")),
     ]
     found = [Script("system user", "two", (plain, asked, middle, asked, plain)) for middle in middles]
-    return [*found, *(Script(opening, tools, (plain, asked, plain)) for opening in OPENINGS for tools in TOOLS)]
+    found += [Script(opening, "two", (plain, asked, plain)) for opening in dict.fromkeys(OPENINGS)]
+    return found + [Script("system user", tools, (plain, asked, plain, asked, plain)) for tools in dict.fromkeys(TOOLS)]
 
 
 # ── the oracle ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -91,7 +91,7 @@ def expected_of(reply: Reply, preset: str, reward: float | None = None, keep_tru
     traits = " ".join(sorted(reply.traits)) or "plain"
     finish = {"stop": "stop", "length": "length", "content_filter": "content_filter"}.get(reply.facts)
     return Expected(
-        label=label_of(spoken.marks()) or f"{reply.conversation}/{reply.made[:12]}",
+        label=label_of(spoken.marks()) or f"{reply.conversation}/{reply.made}/{id(reply)}",
         conversation=reply.conversation,
         thoughts=spoken.reasoning,
         texts=spoken.texts,
@@ -155,8 +155,8 @@ def _answered(context: tuple[Spoken, ...], at: int) -> bool:
 
 # ── text ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-Identify = Callable[[dict[str, Any]], str | None]
-"""The label of the reply that a line of the receipts excludes."""
+Identify = Callable[[dict[str, Any]], list[str]]
+"""The labels of the replies that a line of the receipts may mean: several if they are alike in everything."""
 
 
 class TextJudge:
@@ -262,8 +262,7 @@ class TextJudge:
                 fault(column, "missing")
         if "on_policy" in record and self._on_policy(row, known) not in (None, record["on_policy"]):
             fault("on_policy", f"{record.get('on_policy')} {last.shape}")
-        metadata = record.get("metadata")
-        metadata = json.loads(metadata) if isinstance(metadata, str) else metadata or {}
+        metadata = row.metadata()
         if last.reward is not None and metadata.get("reward") != last.reward:
             fault("metadata.reward", f"{last.reward} → {metadata.get('reward')}")
         if (record.get("finish_reason") or None) not in (last.finish_reason, None):
@@ -295,15 +294,17 @@ class TextJudge:
             if not trained and one.duty == "train":
                 self.fault("a plain reply is not trained", one.conversation, label, one.shape)
 
-    def _identified(self) -> Iterable[str]:
+    def _identified(self) -> list[str]:
+        found: list[str] = []
         for line in self.export.excluded():
-            label = self.identify(line)
-            if label not in self.expected:
-                self.fault("an excluded reply that nobody sampled", str(line.get("rollout")), str(label), str(line))
+            meant = [label for label in self.identify(line) if label in self.expected]
+            if not meant:
+                self.fault("an excluded reply that nobody sampled", str(line.get("rollout")), "", str(line))
             elif not line.get("reason"):
-                self.fault("an excluded reply without a reason", str(line.get("rollout")), str(label))
+                self.fault("an excluded reply without a reason", str(line.get("rollout")), meant[0])
             else:
-                yield label
+                found.append(next((label for label in meant if label not in found), meant[0]))
+        return found
 
     def _counts(self) -> None:
         report, trained = self.export.report, sum(self.trained.values())

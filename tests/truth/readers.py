@@ -63,6 +63,12 @@ class Row:
     problems: tuple[str, ...] = ()
     """What its trainer would do beside training the turns that are marked so."""
 
+    def metadata(self) -> dict[str, Any]:
+        """The dataset's own columns: an object, JSON text, or both where a trainer needs columns of one type."""
+        found = self.record.get("metadata") or {}
+        found = json.loads(found) if isinstance(found, str) else found
+        return {**found, **json.loads(found["json"])} if isinstance(found.get("json"), str) else found
+
     def described(self) -> tuple[str, ...]:
         """The marks of the tools offered."""
         return tuple(mark for mark in MARK.findall(self.tools) if mark.startswith("D"))
@@ -179,6 +185,9 @@ def _recorded(message: dict[str, Any], trained: bool) -> Turn:
     calls = [_call(call) for call in message.get("tool_calls") or [] if _is_function(call)]
     speaker = {"developer": "system"}.get(message["role"], message["role"])
     content = message.get("content")
+    if not trained:  # whatever else a message of the context holds is there as well
+        seen = {mark for one in (*texts, *(json.dumps(call.arguments) for call in calls)) for mark in MARK.findall(one)}
+        texts += [mark for mark in MARK.findall(json.dumps(message)) if mark not in seen]
     return Turn(speaker, "\0".join(texts), tuple(calls), trained, content if isinstance(content, str) else None)
 
 
