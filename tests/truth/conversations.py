@@ -102,7 +102,11 @@ def drawn(amount: int, start: int = 0) -> list[Script]:
 
     @seed(start)
     @settings(
-        max_examples=amount, database=None, phases=[Phase.generate], deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=amount,
+        database=None,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
     )
     @given(scripts())
     def collect(script: Script) -> None:
@@ -350,7 +354,7 @@ class World:
         reply.sampled_ids = [*self._ids(reply.spoken), self._id("</>")]
         reply.logprobs = [-token / 4096 for token in reply.sampled_ids]
         return Call(
-            model="m", tools=reply.tools, finish_reason=finish, extra=extra, started=1_790_000_000.0 + len(self.replies),
+            model="m", tools=reply.tools, finish_reason=finish, extra=extra, started=1.79e9 + len(self.replies),
             prompt_ids=reply.prompt_ids, sampled_ids=reply.sampled_ids, logprobs=reply.logprobs,
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from truth.conversations import Reply, World
@@ -32,6 +33,9 @@ EVERY_TURN = ("llamafactory", "unsloth")
 ALTERNATING = ("llamafactory", "llamafactory-turns")
 RESIDUE = re.compile(r"(?:\s|\0|</?think>)*")
 """What may stand between the texts of a reply: space, and the tags of a thought."""
+
+MARKER = re.compile(r"<\|im_(?:start|end)\|>")
+"""What would begin or end a turn of the template; in JSON within a text it must be escaped."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def _fits(reply: Reply, preset: str) -> bool:
         return False
     if any("<|im_end|>" in json.dumps(tool) for tool in reply.tools or []):
         return False
-    if any(one == two == "assistant" for one, two in zip(speakers, speakers[1:], strict=False)):
+    if any(one == two == "assistant" for one, two in pairwise(speakers)):
         return False
     if not all(_answered(reply.context, at) for at in range(len(reply.context))):
         return False
@@ -187,6 +191,9 @@ class TextJudge:
             self.fault("a row trains nothing", where, "")
         for problem in row.problems:
             self.fault(problem, where, known[-1].label if known else "")
+        said = {name: value for name, value in row.record.items() if name not in ("id", "metadata")}
+        if MARKER.search(json.dumps(said, ensure_ascii=False)):
+            self.fault("a control marker is written", where, known[-1].label if known else "")
         if known:
             self._columns(row, known)
 
@@ -343,59 +350,69 @@ def flat(said: Iterable[tuple[str, tuple[str, ...]]]) -> list[tuple[bool, str]]:
 
 def judge_tokens(preset: str, path: str, rows: list[TokenRow], world: World, export: Export) -> list[Fault]:
     """Every sampled token trained once after exactly its prompt, or its call listed as excluded."""
-    faults: list[Fault] = []
-    words = {number: word for word, number in world.vocabulary.items()}
+    return _TokenJudge(preset, path, world, export).judge(rows)
 
-    def fault(problem: str, reply: Reply | None, detail: str = "") -> None:
+
+class _TokenJudge:
+    def __init__(self, preset: str, path: str, world: World, export: Export) -> None:
+        self.preset, self.path, self.world = preset, path, world
+        self.words = {number: word for word, number in world.vocabulary.items()}
+        self.by_prompt: dict[tuple[int, ...], list[Reply]] = defaultdict(list)
+        for reply in world.replies:
+            self.by_prompt[tuple(reply.prompt_ids)].append(reply)
+        self.listed = Counter(str(line.get("made")) for line in export.excluded())
+        self.made = Counter(reply.made for reply in world.replies)
+        self.trained: Counter[int] = Counter()
+        self.faults: list[Fault] = []
+
+    def fault(self, problem: str, reply: Reply | None, detail: str = "") -> None:
         where, mark = (reply.conversation, reply.mark or "") if reply else ("", "")
-        faults.append(Fault(problem, preset, path, where, mark, detail[:400]))
+        self.faults.append(Fault(problem, self.preset, self.path, where, mark, detail[:400]))
 
-    by_prompt: dict[tuple[int, ...], list[Reply]] = defaultdict(list)
-    for reply in world.replies:
-        by_prompt[tuple(reply.prompt_ids)].append(reply)
-    trained: Counter[int] = Counter()
-    for row in rows:
-        for start, stop in spans(row.trained):
-            found = _sampled(row, start, stop, by_prompt)
-            if found is None:
-                shown = " ".join(words.get(token, "?") for token in row.ids[start:stop])
-                fault("tokens are trained that nobody sampled after this prompt", None, f"{row.rollout}: {shown}")
-                continue
-            trained[id(found)] += 1
-            told = [round(one, 4) if one is not None else None for one in row.logprobs[start:stop]]
-            if told != [round(one, 4) for one in found.logprobs]:
-                fault("logprobs are changed", found, f"{found.logprobs} → {row.logprobs[start:stop]}")
-    listed = Counter(line.get("made") or line["call"] for line in export.excluded())
-    made = Counter(reply.made for reply in world.replies)
-    for reply in world.replies:
-        times = trained[id(reply)]
-        if times > 1:
-            fault("a reply is trained more than once", reply, f"{times} times")
-        if times and reply.traits & {"untrainable", "undelivered", "ephemeral", "prefill"}:
-            fault("a reply is trained that must be left out", reply, str(set(reply.traits)))
-        if not times and not listed[reply.made]:
-            fault("a reply is neither trained nor listed as excluded", reply)
-        if times and listed[reply.made] >= made[reply.made]:
-            fault("a reply is trained and listed as excluded", reply)
-        if preset in ("tokens", "tree") and not times and not reply.traits & _NO_TOKENS:
-            fault("a plain reply is not trained", reply, str(set(reply.traits)))
-    return faults
+    def judge(self, rows: list[TokenRow]) -> list[Fault]:
+        for row in rows:
+            for start, stop in spans(row.trained):
+                self._span(row, start, stop)
+        for reply in self.world.replies:
+            self._reply(reply, self.trained[id(reply)], self.listed[reply.made])
+        return self.faults
+
+    def _span(self, row: TokenRow, start: int, stop: int) -> None:
+        alike = [
+            one for one in self.by_prompt.get(tuple(row.ids[:start]), []) if one.sampled_ids == row.ids[start:stop]
+        ]
+        if not alike:
+            shown = " ".join(self.words.get(token, "?") for token in row.ids[start:stop])
+            self.fault("tokens are trained that nobody sampled after this prompt", None, f"{row.rollout}: {shown}")
+            return
+        reply = min(alike, key=lambda one: self.trained[id(one)])
+        self.trained[id(reply)] += 1
+        told = [round(one, 4) if one is not None else None for one in row.logprobs[start:stop]]
+        if told != [round(one, 4) for one in reply.logprobs]:
+            self.fault("logprobs are changed", reply, f"{reply.logprobs} → {row.logprobs[start:stop]}")
+
+    def _reply(self, reply: Reply, trained: int, listed: int) -> None:
+        traits = str(set(reply.traits))
+        if trained > 1:
+            self.fault("a reply is trained more than once", reply, f"{trained} times")
+        if trained and reply.traits & {"untrainable", "undelivered", "ephemeral", "prefill"}:
+            self.fault("a reply is trained that must be left out", reply, traits)
+        if not trained and not listed:
+            self.fault("a reply is neither trained nor listed as excluded", reply, traits)
+        if trained and listed >= self.made[reply.made]:
+            self.fault("a reply is trained and listed as excluded", reply, traits)
+        if self.preset in ("tokens", "tree") and not trained and not reply.traits & _MAY_BE_LEFT_OUT:
+            self.fault("a plain reply is not trained", reply, traits)
 
 
-_NO_TOKENS = {"untrainable", "undelivered", "ephemeral", "prefill", "content_filter"}
+_MAY_BE_LEFT_OUT = {"untrainable", "undelivered", "ephemeral", "prefill", "content_filter"}
 
 
 def spans(trained: list[bool]) -> list[tuple[int, int]]:
     """Runs of trained tokens."""
-    edges = [at for at in range(len(trained) + 1) if (at < len(trained) and trained[at]) != (at > 0 and trained[at - 1])]
+    padded = [False, *trained, False]
+    edges = [at for at, (before, now) in enumerate(pairwise(padded)) if before != now]
     return list(zip(edges[::2], edges[1::2], strict=True))
-
-
-def _sampled(row: TokenRow, start: int, stop: int, by_prompt: dict[tuple[int, ...], list[Reply]]) -> Reply | None:
-    for reply in by_prompt.get(tuple(row.ids[:start]), []):
-        if reply.sampled_ids == row.ids[start:stop]:
-            return reply
-    return None
 
 
 # ── how faults are told ──────────────────────────────────────────────────────────────────────────────────────

@@ -30,7 +30,9 @@ def stemma(*arguments: object) -> str:
     with redirect_stdout(out), redirect_stderr(err):
         code = main([str(argument) for argument in arguments])
     if code:
-        raise CommandFailed(f"stemma {' '.join(map(str, arguments))} ended with {code}:\n{err.getvalue()}{out.getvalue()}")
+        raise CommandFailed(
+            f"stemma {' '.join(map(str, arguments))} ended with {code}:\n{err.getvalue()}{out.getvalue()}"
+        )
     return out.getvalue()
 
 

@@ -167,7 +167,9 @@ def _trl(whole_completion: bool) -> Callable[[int, dict[str, Any]], Row]:
         if not prompt:
             problems.append("TRL needs a prompt")
         elif prompt[-1].speaker == "assistant":
-            problems.append("the prompt ends with a turn of the model: templates write it otherwise than before a reply")
+            problems.append(
+                "the prompt ends with a turn of the model: templates write it otherwise than before a reply"
+            )
         return Row(number, (*prompt, *completion), record["tools"], record, tuple(problems))
 
     return read

@@ -523,7 +523,9 @@ def anthropic_thinking(marks: Marks, kind: str) -> Spoken:
 @reply
 def anthropic_redacted(marks: Marks, kind: str) -> Spoken:
     words = marks.text(kind)
-    return said([block("redacted_thinking", data="AAAA"), block("text", text=words)], texts=[words], traits=["redacted"])
+    return said(
+        [block("redacted_thinking", data="AAAA"), block("text", text=words)], texts=[words], traits=["redacted"]
+    )
 
 
 @reply
@@ -559,7 +561,10 @@ def anthropic_interleaved(marks: Marks, kind: str) -> Spoken:
 @reply
 def anthropic_server_tool(marks: Marks, kind: str) -> Spoken:
     words = marks.text(kind)
-    blocks = [block("server_tool_use", id=marks.id(), name="web_search", input={"query": "x"}), block("text", text=words)]
+    blocks = [
+        block("server_tool_use", id=marks.id(), name="web_search", input={"query": "x"}),
+        block("text", text=words),
+    ]
     return said(blocks, texts=[words], traits=["unknown part"])
 
 
@@ -765,7 +770,5 @@ def _tool_results(calls: list[ToolCall], marks: Marks) -> Spoken:
 
 def _call_outputs(calls: list[ToolCall], marks: Marks) -> Spoken:
     words = [marks.text("C") for _ in calls]
-    items = [
-        block("function_call_output", call_id=call.id, output=one) for call, one in zip(calls, words, strict=True)
-    ]
+    items = [block("function_call_output", call_id=call.id, output=one) for call, one in zip(calls, words, strict=True)]
     return Spoken({"role": "user", "content": items}, texts=tuple(words), answers=True)
