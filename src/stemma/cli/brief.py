@@ -7,13 +7,15 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from stemma.core.message import REASONING_FIELDS
+
 _BLANKS = re.compile(r"[ \t\r\n]+")
 
 STYLES = {"system": "magenta", "developer": "magenta", "user": "cyan", "assistant": "green", "tool": "yellow"}
 """The colour of each role."""
 
-REASONING = ("reasoning", "reasoning_content", "thinking")
-"""The fields in which providers put it."""
+REASONING = tuple(field for field in REASONING_FIELDS if field != "reasoning_details")
+"""The fields that hold it as text."""
 
 
 class ToolCall(NamedTuple):

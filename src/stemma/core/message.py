@@ -14,6 +14,9 @@ from stemma.core.canonical import canonical, decode, encode, plain
 from stemma.core.ids import Id, digest
 from stemma.errors import BadMessage
 
+REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking", "reasoning_details")
+"""Where providers put a reply's reasoning: text, save for `reasoning_details`, a list of objects."""
+
 
 class Message(msgspec.Struct, frozen=True, eq=False, repr_omit_defaults=True):
     """One message of a context window."""

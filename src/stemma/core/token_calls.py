@@ -11,13 +11,11 @@ import msgspec
 
 from stemma.core.call import Call
 from stemma.core.ids import ROOT, Id, call_id
-from stemma.core.message import Message
+from stemma.core.message import REASONING_FIELDS, Message
 from stemma.core.rows import Reply, replies
 
 if TYPE_CHECKING:
     from stemma.core.graph import MessageGraph
-
-_REASONING = ("reasoning", "reasoning_content", "reasoning_details", "thinking")
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -94,4 +92,4 @@ def _left(member: "MessageGraph", earlier: Reply, reply: Reply) -> str | None:
 def _thought(reply: Reply) -> bool:
     message = reply.line[reply.at]
     raw = reply.call.extra.get("raw")
-    return any(message.get(field) for field in _REASONING) or "<think>" in (raw if isinstance(raw, str) else "")
+    return any(message.get(field) for field in REASONING_FIELDS) or "<think>" in (raw if isinstance(raw, str) else "")

@@ -3,8 +3,8 @@
 `normalise_reply` is for the moment a model's reply is received. Wherever the provider has put the reasoning, it ends
 in one `reasoning` string, and is not in `content` any more:
 
-    reasoning · reasoning_content · reasoning_details[].summary|thinking|content|text · `thinking` parts of a content
-    list · <think> <thinking> <thought> <reasoning> <REASONING_SCRATCHPAD> in the text, in any case
+    reasoning · reasoning_content · thinking · reasoning_details[].summary|thinking|content|text · `thinking` parts of
+    a content list · <think> <thinking> <thought> <reasoning> <REASONING_SCRATCHPAD> in the text, in any case
 
 Parts are joined by a blank line, and one that an earlier part already says in full is skipped: most providers say
 the same thing in two fields. `reasoning_details` stays beside it, since its signatures must go back to the provider.
@@ -25,11 +25,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stemma.core.canonical import plain
+from stemma.core.message import REASONING_FIELDS
 from stemma.errors import BadMessage
 
 _TEXT_KEYS = ("summary", "thinking", "content", "text")
 _THINKING = ("thinking", "redacted_thinking", "reasoning")
-_PLACEHOLDERS = {
+MEDIA_PARTS = {
     "image": "[image]",
     "image_url": "[image]",
     "input_image": "[image]",
@@ -40,6 +41,7 @@ _PLACEHOLDERS = {
     "file": "[file]",
     "input_file": "[file]",
 }
+"""Types of content parts that are not text, and what `text_of` writes for them."""
 _TAGS = "think|thinking|thought|reasoning|reasoning_scratchpad"
 _TAG = re.compile(rf"<(/?)({_TAGS})>", re.IGNORECASE)
 _CUT = re.compile(rf"^[^\S\n]*(<(?:{_TAGS})>)", re.IGNORECASE | re.MULTILINE)
@@ -57,8 +59,9 @@ def normalise_reply(message: Any) -> dict[str, Any]:
     content, thoughts = _without_thoughts(reply.get("content"), opened_in_prompt=not said)
     if "content" in reply:
         reply["content"] = content
-    reply.pop("reasoning", None)
-    reply.pop("reasoning_content", None)
+    for field in REASONING_FIELDS:
+        if field != "reasoning_details":
+            reply.pop(field, None)
     if reasoning := join_reasoning([*said, *thoughts]):
         reply["reasoning"] = reasoning
     return reply if "role" in reply else {"role": "assistant", **reply}
@@ -66,14 +69,10 @@ def normalise_reply(message: Any) -> dict[str, Any]:
 
 def structured_reasoning(message: Mapping[str, Any]) -> list[str]:
     """Every piece of reasoning that stands in a field or a content part of its own."""
-    pieces = [
-        *_texts(message.get("reasoning")),
-        *_texts(message.get("reasoning_content")),
-        *_texts(message.get("reasoning_details")),
-    ]
+    pieces = [text for field in REASONING_FIELDS if field in message for text in texts_in(message[field])]
     content = message.get("content")
     if isinstance(content, list):
-        pieces += [text for part in content if _is_thinking(part) for text in _texts(part)]
+        pieces += [text for part in content if _is_thinking(part) for text in texts_in(part)]
     return pieces
 
 
@@ -86,13 +85,14 @@ def join_reasoning(pieces: Iterable[str]) -> str:
     return "\n\n".join(kept)
 
 
-def _texts(value: Any) -> list[str]:
+def texts_in(value: Any) -> list[str]:
+    """The texts of a reasoning field or part that are not blank, whichever way a provider nests them."""
     if isinstance(value, str):
         return [value] if value and not value.isspace() else []
     if isinstance(value, list):
-        return [text for item in value for text in _texts(item)]
+        return [text for item in value for text in texts_in(item)]
     if isinstance(value, Mapping):
-        return next((found for key in _TEXT_KEYS if (found := _texts(value.get(key)))), [])
+        return next((found for key in _TEXT_KEYS if (found := texts_in(value.get(key)))), [])
     return []
 
 
@@ -188,7 +188,7 @@ def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, Mapping):
-        if placeholder := _PLACEHOLDERS.get(str(part.get("type"))):
+        if placeholder := MEDIA_PARTS.get(str(part.get("type"))):
             return placeholder
         for key in ("text", "refusal"):
             if isinstance(part.get(key), str):

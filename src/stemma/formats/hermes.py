@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from stemma.core.canonical import plain
-from stemma.core.message import Message
+from stemma.core.message import REASONING_FIELDS, Message
 from stemma.errors import BadMessage, BadTrajectory
 from stemma.formats.api import join_reasoning, structured_reasoning, text_of
 from stemma.formats.markers import PROMPT_HEAD, PROMPT_TAIL, seal
@@ -43,6 +43,8 @@ _SCRATCHPAD = "<REASONING_SCRATCHPAD>"
 
 _LEFT_OUT = ("system", "developer", "tool")
 """Roles that have no turn of their own in the Hermes dialect; a tool's is part of the turn of its call."""
+
+_REASONING_ELSEWHERE = frozenset(REASONING_FIELDS) - {"reasoning"}
 
 _log = logging.getLogger(__name__)
 
@@ -203,7 +205,7 @@ def _think_block(message: dict[str, Any]) -> str:
 
 
 def _may_reason_elsewhere(message: dict[str, Any]) -> bool:
-    return "reasoning_content" in message or "reasoning_details" in message or type(message.get("content")) is list
+    return type(message.get("content")) is list or not _REASONING_ELSEWHERE.isdisjoint(message)
 
 
 def _calls(message: dict[str, Any]) -> list[_Call]:

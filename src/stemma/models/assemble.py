@@ -8,6 +8,7 @@ streamed, so that one reader (`completion.py`) decides what is whole. `tests/mod
 
 from typing import Any
 
+from stemma.core.message import REASONING_FIELDS
 from stemma.formats.api import structured_reasoning
 from stemma.models.calls import CallPieces
 from stemma.models.errors import BrokenReply
@@ -15,7 +16,6 @@ from stemma.models.failures import from_error_object
 from stemma.models.jsontext import read_json
 from stemma.models.protocol import Delta, OnDelta
 
-_REASONING = ("reasoning_content", "reasoning")
 _EXTENDED = ("token_ids", "response_token_ids")
 
 
@@ -106,7 +106,7 @@ class _Choice:
             value = "".join(part["text"] for part in value if isinstance(part, dict) and _is_text(part))
         self._message.setdefault(key, []).append(value)
         if self._on_delta is not None and isinstance(value, str):
-            self._tell("text" if key == "content" else "reasoning" if key in _REASONING else None, value)
+            self._tell("text" if key == "content" else "reasoning" if key in REASONING_FIELDS else None, value)
 
     def _add_details(self, details: list[Any]) -> None:
         """Reasoning of OpenRouter: parts by index, their texts in pieces, their signatures whole."""

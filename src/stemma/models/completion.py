@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 
 from stemma.core.call import Call
+from stemma.core.message import REASONING_FIELDS
 from stemma.errors import BadCall, BadMessage
 from stemma.formats.api import normalise_reply
 from stemma.models.calls import tidy_calls
@@ -42,7 +43,6 @@ ACCIDENTS = frozenset({"error", "abort", "aborted", "cancelled", "canceled"})
 """Finish reasons of replies that were cut off by something else than the model or its limits."""
 MOST_TOKENS = 10**9
 """A count above this is a mistake, not a usage."""
-_REASONING_FIELDS = ("reasoning", "reasoning_content", "reasoning_details")
 _KEPT = ("system_fingerprint", "provider", "service_tier")
 
 
@@ -149,7 +149,7 @@ class _Reading:
         message = normalise_reply(fields)
         if message["content"] != fields["content"]:
             self.extra["raw"] = fields["content"]
-        if found := [field for field in _REASONING_FIELDS if field in came]:
+        if found := [field for field in REASONING_FIELDS if field in came]:
             self.extra["reasoning_field"] = found[0]
         return {"role": "assistant", "content": message.pop("content"), **message}
 
