@@ -1,9 +1,9 @@
 """A training row before any trainer's format: messages, which of them are trained, and what was offered.
 
 Rows come from graphs (`rows_of_graph`: the fewest lines that train every sampled message once) or from entries of
-trajectory files (`row_of_entry`: every turn of the model is trained). Nothing ephemeral is in either: what a call
-saw beyond its line is kept with the call and never exported. A row with such a call does not show what the model saw:
-it is marked `on_policy: false` in its metadata. `tests/formats/test_training.py` proves it.
+trajectory files (`row_of_entry`: `formats.reading` says which of its replies are trained). Nothing ephemeral is in
+either: what a call saw beyond its line is kept with the call and never exported. A row with such a call does not show
+what the model saw: it is marked `on_policy: false` in its metadata. `tests/formats/test_training.py` proves it.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -17,7 +17,6 @@ from stemma.core.call import Call
 from stemma.core.exclusions import is_ephemeral
 from stemma.core.graph import MessageGraph
 from stemma.errors import StemmaError
-from stemma.formats.entries import entry_metadata
 from stemma.formats.hermes import Turn, to_trajectory
 from stemma.formats.reading import Kind, read_entry
 
@@ -72,7 +71,7 @@ def rows_of_graph(
 ) -> Iterator[TrainingRow]:
     """A graph's rows, subagents' included, but for calls that another graph trains (`MessageGraph.rows`)."""
     for row in graph.rows(but):
-        last, shown = row.calls[-1], not any(map(is_ephemeral, row.calls))
+        last, shown = row.calls[-1], not any(map(_saw_more, row.calls))
         about = {key: value for key, value in metadata.items() if key != RESERVED}
         yield TrainingRow(
             id=row.tip,
@@ -81,7 +80,7 @@ def rows_of_graph(
             tools=row.tools,
             model=last.model,
             timestamp=_when(last),
-            completed=is_answer(row.messages[-1]) and last.finish_reason in (None, "stop"),
+            completed=last.extra.get("completed", answers(row.messages[-1], last.finish_reason)),
             metadata=about if shown else {**about, "on_policy": False},
             on_policy=shown,
         )
@@ -89,25 +88,29 @@ def rows_of_graph(
 
 def row_of_entry(entry: Mapping[str, Any], name: str, kind: Kind | None = None) -> TrainingRow:
     """The row of an entry of a dataset file (Hermes or ShareGPT turns, or OpenAI messages)."""
-    messages, tools = read_entry(entry, kind)
-    trained = tuple(i for i, m in enumerate(messages) if m.get("role") == "assistant" and m.get("weight", 1))
+    read = read_entry(entry, kind)
+    completed = bool(read.messages) and answers(read.messages[-1], read.finish_reason)
     return TrainingRow(
         id=name,
-        messages=messages,
-        trained=trained,
-        tools=tools,
-        model=_text(entry.get("model")),
-        timestamp=_text(entry.get("timestamp")),
-        completed=bool(entry.get("completed", bool(messages) and is_answer(messages[-1]))),
-        metadata=columns_beside(entry),
+        messages=read.messages,
+        trained=read.trained,
+        tools=read.tools,
+        model=read.model,
+        timestamp=read.timestamp,
+        completed=completed if read.completed is None else read.completed,
+        metadata=read.columns if read.on_policy else {**read.columns, "on_policy": False},
+        on_policy=read.on_policy,
     )
 
 
-def columns_beside(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The dataset's own columns: all of an entry that is not the conversation or told of it elsewhere."""
-    known = ("conversations", "messages", "tools", "model", "timestamp", "completed", "metadata", "source")
-    about = {key: value for key, value in entry.items() if key not in known}
-    return {**about, **(entry_metadata(entry) if isinstance(entry.get("metadata"), dict) else {})}
+def _saw_more(call: Call) -> bool:
+    """Whether a call saw something else than its context, as far as it or the file that it came from says."""
+    return is_ephemeral(call) or call.extra.get("on_policy") is False
+
+
+def answers(message: Mapping[str, Any], finish_reason: str | None) -> bool:
+    """Whether a message that ended for this reason completes its conversation."""
+    return is_answer(message) and finish_reason in (None, "stop")
 
 
 def is_answer(message: Mapping[str, Any]) -> bool:
@@ -117,11 +120,9 @@ def is_answer(message: Mapping[str, Any]) -> bool:
     return message.get("role") == "assistant" and not message.get("tool_calls") and bool(said) and said != "(empty)"
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _when(call: Call) -> str:
+    if isinstance(said := call.extra.get("timestamp"), str):  # as the file that it was imported from says it
+        return said
     if call.started is None:
         return ""
     return datetime.fromtimestamp(call.started, UTC).isoformat(timespec="microseconds")
