@@ -1,8 +1,15 @@
 """A line of a dataset file as a graph: what `stemma import` keeps.
 
-A turn of the model is recorded as sampled by the model the line names (`imported` if it names none), and the call says
-that it was imported: its context is what the file says, which nobody can vouch for. The line itself is kept, byte for
-byte, in the graph's metadata. The name of the graph is made of the file's and the line's content, so importing a file
+A reply that the line trains (`formats.reading`) is recorded as sampled by the model the line names (`imported` if it
+names none), and the call says that it was imported: its context is what the file says, which nobody can vouch for. Any
+other reply is a message like those of the user. What else the call keeps of the line:
+
+    extra["on_policy"]       False if the line says that its replies were sampled in another context
+    finish_reason            of the last trained reply, as the line says it
+    extra["timestamp"]       of the last trained reply: the line's own text
+    extra["completed"]       of the last trained reply, if the line says something else than its text shows
+
+The line itself is kept, byte for byte, in the graph's metadata. The name of the graph is made of the file's and the line's content, so importing a file
 again finds every line there already. `tests/formats/test_importing.py` proves it.
 
 It is done in two steps. `read_line` parses and hashes, knows no other line, and may run in another process;
@@ -17,13 +24,12 @@ from typing import Any
 
 import msgspec
 
-from stemma.core.call import Call
 from stemma.core.fresh import Fresh, lay_out
 from stemma.core.message import Message
 from stemma.errors import BadCall, BadMessage, BadRecord
 from stemma.formats.jsonl import from_line
 from stemma.formats.reading import Kind, read_entry
-from stemma.formats.training import RESERVED, columns_beside
+from stemma.formats.training import RESERVED, calls_of_entry
 
 
 class ReadLine(msgspec.Struct, frozen=True):
@@ -62,20 +68,14 @@ def read_line(raw: bytes | None, kind: Kind | None = None) -> ReadLine:
     """What a line says, or `BadRecord`."""
     if raw is None:
         raise BadRecord("is too long")
-    entry = from_line(raw)
-    dicts, tools = read_entry(entry, kind)
+    entry = read_entry(from_line(raw), kind)
     try:
-        messages = [Message.with_id(message) for message in dicts]
-        call = _call(entry.get("model"), tools)
+        messages = [Message.with_id(message) for message in entry.messages]
+        call, last = calls_of_entry(entry)
     except (BadMessage, BadCall) as problem:
         raise BadRecord(str(problem)) from problem
-    sampled = [i for i, m in enumerate(dicts) if m.get("role") == "assistant" and m.get("weight", 1) != 0]
-    conversation = lay_out(messages, sampled, call, lambda: token_bytes(12))
-    return ReadLine(sha256(raw).hexdigest()[:16], conversation, columns_beside(entry))
-
-
-def _call(model: Any, tools: list[dict[str, Any]] | None) -> Call:
-    return Call(model=model if isinstance(model, str) and model else "imported", tools=tools, extra={"imported": True})
+    conversation = lay_out(messages, entry.trained, call, lambda: token_bytes(12), last)
+    return ReadLine(sha256(raw).hexdigest()[:16], conversation, entry.columns)
 
 
 class Importer:

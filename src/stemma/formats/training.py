@@ -1,7 +1,7 @@
 """A training row before any trainer's format: messages, which of them are trained, and how each of those was sampled.
 
 Rows come from graphs (`rows_of_graph`: the fewest lines that train every sampled message once) or from entries of
-trajectory files (`row_of_entry`: the turns that the entry trains). Messages are plain chat messages: content blocks of
+trajectory files (`row_of_entry`; `formats/reading.py` says which of its replies are trained). Messages are plain chat messages: content blocks of
 other APIs are mapped here, once (`formats/shapes.py`). Nothing ephemeral is in a row: what a call saw beyond its line
 is kept with the call and never exported, and the reply is marked as off-policy. A reply that must not be trained,
 whatever the format, is given as an `Excluded`. `tests/formats/test_training.py` proves it.
@@ -22,9 +22,8 @@ from stemma.core.ids import ROOT, Id, call_id, chain
 from stemma.core.message import Message
 from stemma.core.rows import Reply, plan
 from stemma.errors import StemmaError
-from stemma.formats.entries import entry_metadata
 from stemma.formats.hermes import Turn, to_trajectory
-from stemma.formats.reading import Kind, read_entry
+from stemma.formats.reading import Entry, Kind, read_entry
 from stemma.formats.shapes import chat_messages
 
 RESERVED = "stemma"
@@ -76,6 +75,8 @@ class Sampled(msgspec.Struct, frozen=True, eq=False):
     @property
     def timestamp(self) -> str:
         """When it was sampled, ISO 8601; empty if nobody wrote it down."""
+        if isinstance(said := self.call.extra.get("timestamp"), str):  # as the file it was imported from says it
+            return said
         if self.call.started is None:
             return ""
         return datetime.fromtimestamp(self.call.started, UTC).isoformat(timespec="microseconds")
@@ -261,7 +262,8 @@ def _row(name: str, metadata: dict[str, Any], replies: list[Reply]) -> TrainingR
 
 
 def _completes(message: Mapping[str, Any], call: Call) -> bool:
-    return is_answer(message) and call.finish_reason in (None, "stop")
+    completed = call.extra.get("completed")  # as the file that it was imported from says it
+    return completed if isinstance(completed, bool) else answers(message, call.finish_reason)
 
 
 def _event(name: str, reply: Reply) -> bytes:
@@ -288,19 +290,25 @@ def rows_of_entry(
     entry: Mapping[str, Any], name: str, rules: TextRules, kind: Kind | None = None
 ) -> Iterator[TrainingRow | Excluded]:
     """The same under some rules: replies that they leave out come first."""
-    read, tools = read_entry(entry, kind)
-    messages, origin = chat_messages(read)
-    trained = tuple(i for i, m in enumerate(messages) if m.get("role") == "assistant" and m.get("weight", 1))
+    read = read_entry(entry, kind)
+    messages, origin = chat_messages(read.messages)
+    mapped = messages is not read.messages
+    place = {at: n for n, at in enumerate(origin) if messages[n].get("role") == "assistant"} if mapped else {}
+    call, last = calls_of_entry(read)
+    calls = [Sampled(place.get(at, at), call, f"{name}/{at}".encode()) for at in read.trained]
+    if calls:
+        calls[-1] = Sampled(calls[-1].at, last, calls[-1].event)
     row = TrainingRow(
         id=name,
         messages=messages,
-        trained=trained,
-        tools=tools,
-        model=_text(entry.get("model")),
-        timestamp=_text(entry.get("timestamp")),
-        completed=bool(entry.get("completed", bool(messages) and is_answer(messages[-1]))),
-        metadata=columns_beside(entry),
-        recorded=None if messages is read else Recorded.of(read, origin),
+        trained=tuple(call.at for call in calls),
+        tools=read.tools,
+        model=read.model,
+        timestamp=read.timestamp,
+        completed=bool(calls) and _completes(messages[calls[-1].at], last),
+        metadata=read.columns,
+        calls=tuple(calls),
+        recorded=Recorded.of(read.messages, origin) if mapped else None,
     )
     whys = [rules.why_not(reply.call) for reply in row.replies]
     for reply, why in zip(row.replies, whys, strict=True):
@@ -311,11 +319,22 @@ def rows_of_entry(
         yield row.cut(kept)
 
 
-def columns_beside(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The dataset's own columns: all of an entry that is not the conversation or told of it elsewhere."""
-    known = ("conversations", "messages", "tools", "model", "timestamp", "completed", "metadata", "source")
-    about = {key: value for key, value in entry.items() if key not in known}
-    return {**about, **(entry_metadata(entry) if isinstance(entry.get("metadata"), dict) else {})}
+def calls_of_entry(read: Entry) -> tuple[Call, Call]:
+    """The call that sampled the trained replies of an entry, and that of the last, of whose end the entry tells more."""
+    extra: dict[str, Any] = {"imported": True} if read.on_policy else {"imported": True, "on_policy": False}
+    call = Call(model=read.model or "imported", tools=read.tools, extra=extra)
+    more: dict[str, Any] = {"timestamp": read.timestamp} if read.timestamp else {}
+    if read.trained and read.completed is not None:
+        shown = answers(read.messages[read.trained[-1]], read.finish_reason)
+        more |= {"completed": read.completed} if read.completed is not shown else {}
+    if not more and read.finish_reason is None:
+        return call, call
+    return call, msgspec.structs.replace(call, finish_reason=read.finish_reason, extra={**extra, **more})
+
+
+def answers(message: Mapping[str, Any], finish_reason: str | None) -> bool:
+    """Whether a message that ended for this reason completes its conversation."""
+    return is_answer(message) and finish_reason in (None, "stop")
 
 
 def is_answer(message: Mapping[str, Any]) -> bool:
@@ -323,7 +342,3 @@ def is_answer(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
     said = content.strip() if isinstance(content, str) else content
     return message.get("role") == "assistant" and not message.get("tool_calls") and bool(said) and said != "(empty)"
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

@@ -24,8 +24,9 @@ def write_fresh(transaction: Transaction, fresh: Fresh, name: str, run: str | No
 
 def _calls(transaction: Transaction, fresh: Fresh, graph: int) -> dict[str, list[tuple[Any, ...]]]:
     toolset = None if fresh.tools is None else write_toolset(transaction, fresh.tools)
-    shared = (toolset, fresh.call_body, None, 0, None, None, None)
     numbers = transaction.numbers("call", len(fresh.calls))
-    calls = [(n, *one[:4], *shared) for n, one in zip(numbers, fresh.calls, strict=True)]
+    calls = [
+        (n, *one[:4], toolset, one.body, None, 0, None, None, None) for n, one in zip(numbers, fresh.calls, strict=True)
+    ]
     placed = [(graph, i, n, one.at, None) for i, (n, one) in enumerate(zip(numbers, fresh.calls, strict=True))]
     return {"call": calls, "placed": placed}

@@ -1,0 +1,186 @@
+"""What an entry of a dataset file says is what it means: which replies are trained, and what else is known of them."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stemma.errors import BadRecord
+from stemma.formats.importing import Importer, read_line
+from stemma.formats.presets import preset
+from stemma.formats.reading import read_entry
+from stemma.formats.training import TrainingRow, row_of_entry, rows_of_graph
+
+TURNS = [
+    {"from": "human", "value": "q1"},
+    {"from": "gpt", "value": "a1"},
+    {"from": "human", "value": "q2"},
+    {"from": "gpt", "value": "a2"},
+]
+MESSAGES = [
+    {"role": "user", "content": "q1"},
+    {"role": "assistant", "content": "a1"},
+    {"role": "user", "content": "q2"},
+    {"role": "assistant", "content": "a2"},
+]
+
+
+def flagged(items, at, **flags):
+    return [{**item, **flags} if at == i else item for i, item in enumerate(items)]
+
+
+def imported(entry):
+    """The graph and the metadata that `stemma import` makes of an entry."""
+    raw = json.dumps(entry).encode()
+    found = Importer("data").named(read_line(raw), raw, 1)
+    return found.conversation.graph(), found.metadata
+
+
+def both_ways(entry):
+    """The rows of an entry, read straight from its file and by way of a store."""
+    graph, metadata = imported(entry)
+    return row_of_entry(entry, "x"), *rows_of_graph(graph, metadata)
+
+
+# ── which replies are trained ────────────────────────────────────────────────────────────────────────────────────
+
+NOT_TRAINED = [
+    {"conversations": TURNS, "trained_turns": [3]},
+    {"conversations": flagged(TURNS, 1, train=False)},
+    {"conversations": flagged(TURNS, 1, weight=0)},
+    {"conversations": flagged(TURNS, 1, weight=0.0, train=None)},
+    {"conversations": flagged(TURNS, 1, train=False), "trained_turns": [1, 3]},
+    {"messages": flagged(MESSAGES, 1, train=False)},
+    {"messages": flagged(MESSAGES, 1, weight=0)},
+    {"messages": flagged(MESSAGES, 1, weight=False)},
+    {"messages": flagged(flagged(MESSAGES, 1, weight=0), 3, weight=1)},
+    {"conversations": flagged(MESSAGES, 1, train=False)},
+    {"prompt": MESSAGES[:3], "completion": MESSAGES[3:], "tools": "null"},
+]
+
+
+@pytest.mark.parametrize("entry", NOT_TRAINED)
+def test_a_reply_that_the_entry_does_not_train_is_context_in_a_row_and_in_a_store(entry):
+    graph, _ = imported(entry)
+    assert graph == MESSAGES
+    assert [call.index for call in graph.calls()] == [3]
+    assert [row.trained for row in both_ways(entry)] == [(3,), (3,)]
+    assert all(row.messages == MESSAGES for row in both_ways(entry))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"conversations": TURNS},
+        {"conversations": TURNS, "trained_turns": None},
+        {"conversations": flagged(TURNS, 1, weight=None, train=None)},
+        {"conversations": flagged(TURNS, 1, weight=1, train=True)},
+        {"conversations": flagged(TURNS, 0, weight=1)},
+        {"messages": flagged(MESSAGES, 1, weight=None)},
+        {"messages": flagged(MESSAGES, 1, weight=1.0)},
+    ],
+)
+def test_a_reply_is_trained_unless_the_entry_says_otherwise_and_null_says_nothing(entry):
+    assert [row.trained for row in both_ways(entry)] == [(1, 3), (1, 3)]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"conversations": TURNS, "trained_turns": [2]},
+        {"conversations": TURNS, "trained_turns": [9]},
+        {"conversations": TURNS, "trained_turns": [True]},
+        {"conversations": TURNS, "trained_turns": "all"},
+        {"conversations": flagged(TURNS, 1, weight="0")},
+        {"conversations": flagged(TURNS, 1, weight=0.5)},
+        {"conversations": flagged(TURNS, 1, train="no")},
+        {"conversations": flagged(TURNS, 0, train=True)},
+        {"messages": flagged(MESSAGES, 1, weight=-1)},
+        {"messages": flagged(MESSAGES, 1, weight=[])},
+        {"messages": flagged(MESSAGES, 0, train=True)},
+        {"prompt": "q", "completion": "a"},
+    ],
+)
+def test_an_entry_that_does_not_say_clearly_what_is_trained_is_refused(entry):
+    for read in (lambda entry: read_line(json.dumps(entry).encode()), lambda entry: row_of_entry(entry, "x")):
+        with pytest.raises(BadRecord):
+            read(entry)
+
+
+@st.composite
+def rows(draw):
+    """Rows some of whose replies are context."""
+    count = draw(st.integers(1, 5))
+    said = []
+    for number in range(count):
+        said.append({"role": "user", "content": f"q{number}"})
+        said.append({"role": "assistant", "content": f"a{number}", "reasoning": f"r{number}"})
+    trained = sorted(draw(st.sets(st.integers(0, count - 1), min_size=1)))
+    return TrainingRow(id="x", messages=said, trained=tuple(2 * at + 1 for at in trained), model="m")
+
+
+@pytest.mark.parametrize("name", ["hermes", "sharegpt", "openai", "axolotl", "trl", "axolotl-turns", "trl-turns"])
+@given(rows())
+def test_what_our_own_exports_train_is_trained_when_they_are_read_again_and_nothing_else(name, row):
+    written = preset(name).convert(row)
+    read = [row_of_entry(one, "y") for one in ([written] if isinstance(written, dict) else written)]
+    stored = [found for one in ([written] if isinstance(written, dict) else written) for found in both_ways(one)[1:]]
+    expected = [row.messages[at]["content"] for at in row.trained]
+    for found in (read, stored):
+        assert [one.messages[at]["content"] for one in found for at in one.trained] == expected
+
+
+# ── what is known of them ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_columns_about_sampling_belong_to_the_calls():
+    entry = {
+        "conversations": TURNS,
+        "id": "c1",
+        "model": "m",
+        "finish_reason": "length",
+        "on_policy": False,
+        "timestamp": "2026-01-02T03:04:05.000006",
+        "completed": False,
+        "reward": 0.5,
+        "source": "airoboros",
+        "metadata": {"level": "hard", "json": '{"tags": ["a"]}'},
+    }
+    columns = {"id": "c1", "reward": 0.5, "source": "airoboros", "level": "hard", "tags": ["a"]}
+    graph, metadata = imported(entry)
+    first, last = (sampled.call for sampled in graph.calls())
+    assert (first.model, first.finish_reason, first.extra) == ("m", None, {"imported": True, "on_policy": False})
+    assert last.finish_reason == "length"
+    assert {key: value for key, value in metadata.items() if key != "stemma"} == columns
+    for row in both_ways(entry):
+        assert (row.model, row.timestamp, row.completed, row.on_policy) == ("m", entry["timestamp"], False, False)
+        assert row.metadata == {**columns, "on_policy": False}
+
+
+@pytest.mark.parametrize("completed", [True, False])
+@pytest.mark.parametrize("last", ["a2", ""])
+def test_whether_a_conversation_was_completed_is_what_the_entry_says(completed, last):
+    entry = {"messages": flagged(MESSAGES, 3, content=last), "completed": completed}
+    assert [row.completed for row in both_ways(entry)] == [completed] * 2
+
+
+def test_a_column_of_another_type_and_metadata_that_is_no_object_are_the_datasets_own():
+    entry = {"messages": MESSAGES, "model": 5, "completed": "yes", "metadata": "m", "finish_reason": None}
+    assert read_entry(entry).columns == {"model": 5, "completed": "yes", "metadata": "m"}
+
+
+def test_the_first_id_survives_any_number_of_exports():
+    assert read_entry({"messages": MESSAGES, "id": "new", "metadata": {"id": "old"}}).columns == {"id": "old"}
+
+
+@pytest.mark.parametrize("entry", [{"conversations": TURNS}, {"messages": MESSAGES}])
+def test_a_system_column_is_the_first_message(entry):
+    read = read_entry({**entry, "system": "S"})
+    assert read.messages == [{"role": "system", "content": "S"}, *MESSAGES]
+    assert read.trained == (2, 4)
+    assert read.columns == {}
+    none = read_entry({**entry, "system": ""})
+    assert (none.messages, none.columns) == (MESSAGES, {})
+    again = read_entry({"messages": read.messages, "system": "S"})
+    assert again.messages == read.messages
