@@ -9,8 +9,8 @@ other reply is a message like those of the user. What else the call keeps of the
     extra["timestamp"]       of the last trained reply: the line's own text
     extra["completed"]       of the last trained reply, if the line says something else than its text shows
 
-The line itself is kept, byte for byte, in the graph's metadata. The name of the graph is made of the file's and the line's content, so importing a file
-again finds every line there already. `tests/formats/test_importing.py` proves it.
+The line itself is kept, byte for byte, in the graph's metadata. The name of the graph is made of the file's and the
+line's content, so importing a file again finds every line there already. `tests/formats/test_importing.py` proves it.
 
 It is done in two steps. `read_line` parses and hashes, knows no other line, and may run in another process;
 `Importer` gives each line its name, in the order of the file.

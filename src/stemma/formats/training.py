@@ -1,10 +1,10 @@
 """A training row before any trainer's format: messages, which of them are trained, and how each of those was sampled.
 
 Rows come from graphs (`rows_of_graph`: the fewest lines that train every sampled message once) or from entries of
-trajectory files (`row_of_entry`; `formats/reading.py` says which of its replies are trained). Messages are plain chat messages: content blocks of
-other APIs are mapped here, once (`formats/shapes.py`). Nothing ephemeral is in a row: what a call saw beyond its line
-is kept with the call and never exported, and the reply is marked as off-policy. A reply that must not be trained,
-whatever the format, is given as an `Excluded`. `tests/formats/test_training.py` proves it.
+trajectory files (`row_of_entry`; `formats/reading.py` says which of its replies are trained). Messages are plain chat
+messages: content blocks of other APIs are mapped here, once (`formats/shapes.py`). Nothing ephemeral is in a row: what
+a call saw beyond its line is kept with the call and never exported, and the reply is marked as off-policy. A reply that
+must not be trained, whatever the format, is given as an `Excluded`. `tests/formats/test_training.py` proves it.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -320,7 +320,7 @@ def rows_of_entry(
 
 
 def calls_of_entry(read: Entry) -> tuple[Call, Call]:
-    """The call that sampled the trained replies of an entry, and that of the last, of whose end the entry tells more."""
+    """The call that sampled the trained replies of an entry, and the one of the last, of which the entry tells more."""
     extra: dict[str, Any] = {"imported": True} if read.on_policy else {"imported": True, "on_policy": False}
     call = Call(model=read.model or "imported", tools=read.tools, extra=extra)
     more: dict[str, Any] = {"timestamp": read.timestamp} if read.timestamp else {}
