@@ -37,9 +37,10 @@ NEVER = {("agent", "store")}
 PURE = {
     "abc", "array", "bisect", "collections", "collections.abc", "contextlib", "copy", "dataclasses", "difflib", "enum",
     "functools", "hashlib", "heapq", "itertools", "json", "math", "msgspec", "msgspec.structs", "operator", "re",
-    "string", "struct", "sys", "textwrap", "types", "typing", "unicodedata", "weakref",
+    "string", "struct", "sys", "textwrap", "threading", "types", "typing", "unicodedata", "weakref",
 }  # fmt: skip
-"""What the core may import beside itself: no file, clock, chance, thread, process, environment or log is in there."""
+"""What the core may import beside itself: no file, clock, chance, process, environment or log is in there, and of
+threads only the question which one it is in."""
 
 PURE_OF_SYS = {"byteorder", "maxsize", "intern", "version_info"}
 

@@ -8,6 +8,7 @@ Each says what is wrong, which one, and what to do; each is also the standard ty
     ├── BadCall (ValueError)         a model call record that cannot be kept
     ├── NotAList (TypeError)         a list operation that has no meaning for a context window
     ├── StaleView (RuntimeError)     a write through a view whose message has moved or gone
+    ├── OtherThread (RuntimeError)   a graph that another thread changes
     ├── BadLink (ValueError)         a subagent link that would be wrong: no tool result, or a cycle
     ├── BadName (ValueError)         a name or reason that cannot be kept as text
     ├── BadRecord (ValueError)       a line of a file that is no record, or a value that cannot become one
@@ -44,6 +45,10 @@ class NotAList(StemmaError, TypeError):
 
 class StaleView(StemmaError, RuntimeError):
     """A write through a view whose message has moved or gone."""
+
+
+class OtherThread(StemmaError, RuntimeError):
+    """A graph that another thread changes."""
 
 
 class BadLink(StemmaError, ValueError):

@@ -92,3 +92,13 @@ def test_an_empty_graph_is_a_line_without_messages(store: MemoryStore):
     store.save(MessageGraph(), "empty")
     place: Place = resolve(store, "empty")
     assert (place.line, place.index) == ([], -1)
+
+
+def test_a_digit_or_two_name_no_message_even_if_they_fit_only_one():
+    store = MemoryStore()
+    store.save(MessageGraph([{"role": "user", "content": "hi"}]), "talk")
+    (one,) = [found for found in store.find(resolve(store, "talk").nodes()[0].hex()) if found.kind == "node"]
+    for digits in (1, 3):
+        with pytest.raises(NotFound):
+            resolve(store, one.id[:digits])
+    assert resolve(store, one.id[:4]).index == 0

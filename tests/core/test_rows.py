@@ -337,3 +337,38 @@ def test_reading_rows_changes_nothing(conversation):
         row.messages.clear()
     assert graph.lines() == before
     assert len(graph.rows()) == len(rows)
+
+
+def test_reading_rows_inside_an_edit_block_leaves_the_block_one_edit():
+    graph = MessageGraph([{"role": "user", "content": "q"}])
+    graph.record({"role": "assistant", "content": "a"}, Call(model="m"))
+    with graph.edit(reason="repair"):
+        graph[0]["content"] = "q1"
+        assert len(graph.rows()) == len(graph.calls()) == 1
+        assert len(graph.versions) == 0
+        graph[0]["content"] = "q2"
+        assert [row.messages[0]["content"] for row in graph.rows()] == ["q"]
+    assert [version.reason for version in graph.versions] == ["repair"]
+    assert [line[0]["content"] for line in graph.lines()] == ["q", "q2"]
+
+
+@pytest.mark.parametrize("field", ["trainable", "delivered"])
+def test_a_call_that_says_it_must_not_be_trained_is_in_no_row(field):
+    graph = MessageGraph([{"role": "user", "content": "q"}])
+    graph.record({"role": "assistant", "content": "a"}, Call(model="m", extra={field: False}))
+    assert graph.rows() == []
+    graph.append({"role": "user", "content": "and?"})
+    graph.record({"role": "assistant", "content": "b"}, Call(model="m", extra={field: True}))
+    (row,) = graph.rows()
+    assert row.trained == (3,)
+
+
+def test_what_last_call_gives_is_a_copy():
+    graph = MessageGraph([{"role": "user", "content": "q"}])
+    graph.record({"role": "assistant", "content": "a"}, Call(model="m", extra={"x": 1}))
+    before = graph.calls()
+    last = graph.last_call()
+    assert last is not None
+    last.call.extra["trainable"] = False
+    assert graph.calls() == before
+    assert len(graph.rows()) == 1

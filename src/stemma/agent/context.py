@@ -41,9 +41,16 @@ def with_guidance(messages: list[dict[str, Any]], guidance: Guidance) -> list[di
     system = messages[:1] if messages and messages[0].get("role") == "system" else []
     rest = messages[len(system) :]
     if guidance.ephemeral:
-        base = system[0]["content"] + "\n\n" if system else ""
-        system = [{**(system[0] if system else {"role": "system"}), "content": base + guidance.ephemeral}]
+        first = system[0] if system else {"role": "system"}
+        system = [{**first, "content": _with_text(first.get("content"), guidance.ephemeral)}]
     return [*system, *(dict(m) for m in guidance.prefill), *rest]
+
+
+def _with_text(content: Any, text: str) -> Any:
+    """Content with a text behind it: one more part, if it is in parts."""
+    if isinstance(content, list):
+        return [*content, {"type": "text", "text": text}]
+    return f"{content}\n\n{text}" if content else text
 
 
 def noted(call: Call, notes: Mapping[str, Any]) -> Call:

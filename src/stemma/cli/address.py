@@ -4,7 +4,7 @@
     chat-1@0         its oldest version
     chat-1:4         the message at index 4; chat-1@0:-1 is the last one of that version
     chat-1/0         the subagent conversation of its first link; chat-1/0/2@1:3 goes on as above
-    3f2a91           a node or message, by a prefix of its id that fits no other
+    3f2a91           a node or message, by a prefix of its id of four digits or more that fits no other
 
 A name comes before an id, and the longest name first, since names may hold any of these signs.
 `tests/cli/test_address.py` proves it.
@@ -24,6 +24,8 @@ from stemma.store.protocol import Found, Store
 SHORT = 10
 """How many digits of an id people see: among a million nodes, two that agree in so many are unlikely."""
 
+SHORTEST = 4
+"""How many digits of an id are needed to name it: fewer are more often a slip than meant."""
 _MOST_CANDIDATES = 8
 
 
@@ -96,6 +98,8 @@ def resolve(store: Store, text: str) -> Place:
         if graph is not None:
             return _place(text, reading, graph)
     found = store.find(text.lower())
+    if found and len(text) < SHORTEST and len(found) == 1:
+        raise NotFound(f"nothing here is called {text!r}; to name a message, give at least {SHORTEST} digits of its id")
     if not found:
         raise NotFound(f"nothing here is called {text!r}, and no id begins so; `stemma log` lists the graphs")
     if len(found) > 1:

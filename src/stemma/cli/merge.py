@@ -14,22 +14,31 @@ if TYPE_CHECKING:
 def merge(
     target: Annotated[str, typer.Argument(help="The store that grows; made if it is not there.")],
     sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="The stores to take in.")],
+    prefer: Annotated[
+        str | None,
+        typer.Option(metavar="WHICH", help="Whose metadata counts where stores differ: target or source."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Take all graphs of other stores into one.
 
-    A graph whose name holds another conversation in TARGET comes in under a name with a suffix.
-    Merging twice changes nothing.
+    A graph whose name holds another conversation in TARGET comes in under a name with a suffix. Metadata, such as
+    rewards, is put together; what differs is listed, stays as it is in TARGET and makes the command end with 1, unless
+    --prefer says whose counts. Merging twice changes nothing.
     """
-    reports = _merge(target, sources)
+    if prefer not in (None, "target", "source"):
+        raise typer.BadParameter(f"--prefer is target or source; got {prefer!r}")
+    reports = _merge(target, sources, {"target": "here", "source": "there"}.get(prefer or ""))
     if json:
         Screen().json({"target": target, "sources": [_as_json(path, report) for path, report in reports]})
     else:
         for path, report in reports:
             _print(target, path, report)
+    if any(report.conflicts for _, report in reports):
+        raise typer.Exit(1)
 
 
-def _merge(target: str, sources: list[str]) -> "list[tuple[str, MergeReport]]":
+def _merge(target: str, sources: list[str], prefer: Any) -> "list[tuple[str, MergeReport]]":
     from stemma.store import open_store
 
     for path in sources:
@@ -39,12 +48,14 @@ def _merge(target: str, sources: list[str]) -> "list[tuple[str, MergeReport]]":
     with open_store(target) as into:
         for path in sources:
             with reading(path) as source:
-                reports.append((path, into.merge(source)))
+                reports.append((path, into.merge(source, prefer)))
     return reports
 
 
 def _as_json(path: str, report: "MergeReport") -> dict[str, Any]:
-    return {"source": path, "added": report.added, "same": report.same, "renamed": report.renamed}
+    import msgspec
+
+    return {"source": path, **msgspec.to_builtins(report)}
 
 
 def _print(target: str, path: str, report: "MergeReport") -> None:
@@ -56,4 +67,9 @@ def _print(target: str, path: str, report: "MergeReport") -> None:
         was = f"  (was {old_names[name]}, a name that holds another conversation)" if name in old_names else ""
         screen.line(("  + ", "green"), name, (was, "dim"))
     for name in report.same:
-        screen.line(("  = ", "dim"), (name, "dim"))
+        took = "  (took in metadata)" if name in report.updated else ""
+        screen.line(("  = ", "dim"), (name, "dim"), (took, "dim"))
+    for one in report.conflicts:
+        screen.line(("  conflict ", "yellow"), f"{one.name}: {one.key} is {one.here!r} here and {one.there!r} there")
+    if report.conflicts:
+        screen.line(("  nothing of these was changed; --prefer target or source decides", "yellow"))

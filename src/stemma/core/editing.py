@@ -12,6 +12,8 @@ This is the machinery beneath `MessageGraph`; the list's interface is in `graph`
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from threading import enumerate as enumerate_threads
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -22,6 +24,7 @@ from stemma.core.message import Message
 from stemma.core.names import check_name
 from stemma.core.splice import narrowed, shared
 from stemma.core.view import MessageView
+from stemma.errors import OtherThread
 
 if TYPE_CHECKING:
     from stemma.core.graph import MessageGraph
@@ -71,11 +74,35 @@ class EditedLine:
         self._links: list[tuple[Message, MessageGraph]] = []  # tool results and their subagents; only grows
         self._views: WeakValueDictionary[int, MessageView] = WeakValueDictionary()
         self._open: OpenEdit | None = None
+        self._owner: dict[str, int] = {}  # the thread that changes it, once one has; setting a key is atomic
+
+    # ── one thread ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def check_thread(self) -> None:
+        """Raise `OtherThread` if another thread that still runs has changed this graph."""
+        owner = self._owner.get("thread")
+        if owner not in (None, get_ident()) and any(thread.ident == owner for thread in enumerate_threads()):
+            raise OtherThread(
+                "another thread changes this graph, so a reply recorded now could be tied to a context that it was not"
+                " sampled from; give each thread a fork(), or call hand_over() in the thread that is done with it"
+            )
+
+    def hand_over(self) -> None:
+        """Let another thread go on with this graph: the next one that changes it owns it."""
+        self.check_thread()
+        self._owner.clear()
+
+    def _claim(self) -> None:
+        """Make this thread the one that changes the graph."""
+        if self._owner.setdefault("thread", get_ident()) != get_ident():
+            self.check_thread()
+            self._owner["thread"] = get_ident()  # the other one has ended
 
     @contextmanager
     def edit(self, reason: str = "edit") -> Iterator[None]:
         """Make all edits inside the block one version, kept for `reason`; an inner block joins the outer."""
         check_name("reason", reason)
+        self._claim()
         if self._open is not None:
             yield
             return
@@ -104,6 +131,7 @@ class EditedLine:
 
     def _splice(self, start: int, stop: int, new: list[Message]) -> None:
         """Put `new` in the place of `line[start:stop]`, keeping a version if that breaks a prefix."""
+        self._claim()
         start, stop, new = narrowed(self._line, start, stop, new)
         if start == stop and not new:
             return

@@ -6,6 +6,8 @@ It is a movable tip over an append-only set of nodes. Reading and editing are a 
   the first changed index, and something really changed. Any other edit leaves no trace.
 - `record` appends a message as sampled by a model call. A hand-written assistant message is context.
 - Appends and in-place edits are O(1); ids are computed when somebody asks. Nothing recurses.
+- A graph is changed by one thread: another one gets `OtherThread` at once, unless that thread has ended or has called
+  `hand_over`. Tasks of one event loop share a thread, and it is theirs to take turns.
 
     S U A        record(A)                  one line, A sampled after S U
     S U' A       graph[1]["content"] = …    the line S U A is kept; in this one A is context
@@ -38,12 +40,14 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
         self.marks: dict[object, Any] = {}
         """Where stores note what they have already written of this graph."""
         self.extend(messages)
+        self._owner.clear()  # who makes a graph may give it to another thread
 
     # ── growing ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, message: Any, contains: "MessageGraph | Iterable[MessageGraph] | None" = None) -> None:
         """Add a message; `contains` links a tool result to the subagent conversations it answers for."""
         made = Message.of(message)
+        self._claim()
         if contains is not None:
             self._link(made, [contains] if isinstance(contains, MessageGraph) else list(contains))
         if made.role == "assistant":
@@ -57,6 +61,7 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
             raise BadMessage(f"only an assistant message can be sampled; this one is {made.role!r}: append it")
         if not isinstance(call, Call):
             raise BadCall(f"record(message, call) needs a stemma.Call; got {type(call).__name__}")
+        self._claim()
         self._settle()
         self._live.append(len(self._recorded))
         self._recorded.append(Recorded(copy(call), len(self._line)))  # its dicts are ours alone
@@ -65,6 +70,7 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
 
     def attach(self, index: int, *children: "MessageGraph") -> None:
         """Link subagent conversations to the tool result at `index`, later than its append."""
+        self._claim()
         self._link(self._line[index], list(children))
 
     def _link(self, message: Message, children: "list[MessageGraph]") -> None:
@@ -197,7 +203,7 @@ class MessageGraph(EditedLine, MutableSequence[dict[str, Any]]):
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
-        return {name: value for name, value in self.__dict__.items() if name not in ("_views", "marks")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_views", "marks", "_owner")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         MessageGraph.__init__(self)  # views and marks belong to the process that made them

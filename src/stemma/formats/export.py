@@ -32,7 +32,7 @@ from stemma.errors import BadMessage, BadName, BadRecord, BadTrajectory, NotWrit
 from stemma.formats.entries import Columns, shaped_metadata
 from stemma.formats.jsonl import to_line
 from stemma.formats.markers import Finding
-from stemma.formats.shapes import broken_arguments, why_untrainable
+from stemma.formats.shapes import broken_arguments, missing_arguments, why_untrainable
 from stemma.formats.text_receipts import TextManifest, TextReceipts
 from stemma.formats.training import Excluded, LeftOut, TrainingRow, excluded
 
@@ -236,10 +236,14 @@ class _Exporting:
             return "trained message of another role", f"its role is {message.get('role')!r}"
         if why := why_untrainable(message):
             return why
-        if self.preset.parses_arguments and not self.options.keep_broken_calls:
-            broken = broken_arguments(message) if message.get("tool_calls") else None
-            return (_BROKEN, broken) if broken else None
-        return None
+        broken = self.broken(message)
+        return (_BROKEN, broken) if broken else None
+
+    def broken(self, message: Mapping[str, Any]) -> str | None:
+        """The tool call of a message that this format cannot write as it was; None if there is none."""
+        if not message.get("tool_calls") or self.options.keep_broken_calls:
+            return None
+        return (broken_arguments if self.preset.parses_arguments else missing_arguments)(message)
 
     def write(self, row: TrainingRow) -> None:
         """Write as much of a row as the format can carry."""
@@ -270,7 +274,7 @@ class _Exporting:
     def convert(self, row: TrainingRow) -> list[Written]:
         """The records of a row, or `LeftOut` if the format cannot carry all of it."""
         if not self.preset.any_context:
-            _check_context(row)
+            self.check_context(row)
         if self.preset.needs_unicode:
             _check_unicode(row)
         if self.inspector is not None:
@@ -286,6 +290,17 @@ class _Exporting:
                 if found := self.preset.markers(one.record if one.scanned is None else one.scanned):
                     raise LeftOut("control marker", found[0].reason)
         return written
+
+    def check_context(self, row: TrainingRow) -> None:
+        """That the format can carry every message that stands before a trained one."""
+        for at, message in enumerate(row.messages):
+            if message.get("role") != "assistant":
+                _check_parts(at, message)
+            elif at not in row.trained:
+                if (why := why_untrainable(message)) and why[0] != "empty reply":
+                    raise LeftOut(f"context: {why[0]}", f"message {at}: {why[1]}")
+                if broken := self.broken(message):
+                    raise LeftOut(f"context: {_BROKEN}", f"message {at}: {broken}")
 
     def put(self, row: TrainingRow, one: Written) -> None:
         replies = [reply for reply in row.replies if reply.at in one.trained]
@@ -324,18 +339,12 @@ class ExportBroken(StemmaError, RuntimeError):
     """A preset that does not account for every reply: a fault of ours, which stops the export."""
 
 
-def _check_context(row: TrainingRow) -> None:
-    """That text can carry every message that stands before a trained one."""
-    for at, message in enumerate(row.messages):
-        if message.get("role") == "assistant":
-            why = None if at in row.trained else why_untrainable(message)
-            if why and why[0] != "empty reply":
-                raise LeftOut(f"context: {why[0]}", f"message {at}: {why[1]}")
-        elif isinstance(content := message.get("content"), list):
-            for part in content:
-                if not isinstance(part, str) and not (isinstance(part, dict) and part.get("type") in _TEXT_PARTS):
-                    kind = part.get("type") if isinstance(part, dict) else part
-                    raise LeftOut("not text", f"message {at} holds {kind!r:.80}, which training on text cannot see")
+def _check_parts(at: int, message: Mapping[str, Any]) -> None:
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if not isinstance(part, str) and not (isinstance(part, dict) and part.get("type") in _TEXT_PARTS):
+            kind = part.get("type") if isinstance(part, dict) else part
+            raise LeftOut("not text", f"message {at} holds {kind!r:.80}, which training on text cannot see")
 
 
 def _check_unicode(row: TrainingRow) -> None:

@@ -35,7 +35,6 @@ TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "thinking", "redac
 
 
 DEVELOPER = "developer message written as system"
-EMPTY_ARGUMENTS = "empty arguments written as {}"
 PROTOCOL = "sampled under the hermes tool protocol"
 """How the context of a row can differ from what the model saw because of its format."""
 
@@ -60,12 +59,7 @@ def protocol_difference(row: TrainingRow) -> tuple[str, ...]:
 def text_differences(row: TrainingRow) -> tuple[str, ...]:
     """How `text_messages` and a template differ from what the model saw."""
     found = protocol_difference(row)
-    if any(message.get("role") == "developer" for message in row.messages):
-        found += (DEVELOPER,)
-    calls = (call for message in row.messages for call in message.get("tool_calls") or ())
-    if any(isinstance(call, dict) and (call.get("function") or {}).get("arguments") == "" for call in calls):
-        found += (EMPTY_ARGUMENTS,)
-    return found
+    return (*found, DEVELOPER) if any(message.get("role") == "developer" for message in row.messages) else found
 
 
 def lean_messages(row: TrainingRow) -> list[dict[str, Any]]:
@@ -122,7 +116,6 @@ def text_messages(row: TrainingRow) -> list[dict[str, Any]]:
     for at, message in enumerate(messages):
         message["content"] = _text(message["content"], at)
         for call in message.get("tool_calls", []):
-            call["function"]["arguments"] = call["function"]["arguments"] or "{}"
             arguments_of(call, at)
         if message["role"] == "developer":
             message["role"] = "system"

@@ -93,6 +93,16 @@ def broken_arguments(message: Mapping[str, Any]) -> str | None:
     return None
 
 
+def missing_arguments(message: Mapping[str, Any]) -> str | None:
+    """The first tool call of a chat message whose arguments are neither text nor an object; None if all are."""
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and not isinstance(function.get("arguments"), str | dict):
+            return f"the call of {function.get('name')!r} has the arguments {function.get('arguments')!r:.80}"
+    return None
+
+
 def _is_object(arguments: Any) -> bool:
     if not isinstance(arguments, str):
         return isinstance(arguments, dict)

@@ -273,7 +273,7 @@ def _arguments(arguments: Any) -> str:
     """Arguments that compare equal if they say the same; the text itself if it is not JSON."""
     if isinstance(arguments, str):
         try:
-            return _sorted_json(json.loads(arguments or "{}"))
+            return _sorted_json(json.loads(arguments))
         except (ValueError, RecursionError):
             return arguments
     return _sorted_json(arguments)
@@ -365,16 +365,9 @@ def _differences(preset: str, named: set[str], wanted: list[Turn], found: list[T
     if len(wanted) != len(found):
         yield f"it has {len(found)} messages; {len(wanted)} were recorded"
         return
-    broken = any(name.startswith("empty arguments") for name in named)
     for at, (was, is_) in enumerate(zip(wanted, found, strict=True)):
-        if broken and not was.trained:
-            was, is_ = _without_empty_arguments(was), _without_empty_arguments(is_)
         if was != is_:
             yield _which(at, was, is_)
-
-
-def _without_empty_arguments(turn: Turn) -> Turn:
-    return msgspec.structs.replace(turn, calls=tuple((name, text or "{}") for name, text in turn.calls))
 
 
 def _which(at: int, was: Turn, is_: Turn) -> str:
@@ -469,7 +462,7 @@ def _prompts_fit(preset: str, named: set[str], was: list[Turn], is_: list[Turn],
         yield f"turn {at} or one beside it is trained, and no model said it"
     if preset.startswith("llamafactory"):
         unnamed = len(was) > 1 and any(turn.speaker != "tool" for turn in was) and _MERGED not in named
-        if unnamed or not all(turn.text in is_[0].text for turn in was):
+        if unnamed or is_[0].text != _merged(was):
             yield f"turn {at} does not say what was recorded"
         return
     rest = iter(is_)
@@ -483,6 +476,17 @@ def _prompts_fit(preset: str, named: set[str], was: list[Turn], is_: list[Turn],
             text = f"<tool_response>\n{turn.text}\n</tool_response>" if speaker == "tool" else turn.text
             if next(rest).text != text:
                 yield f"a turn at {at} does not say what was recorded"
+
+
+def _merged(turns: list[Turn]) -> str:
+    """What stands between two replies, as LLaMA-Factory's one turn says it."""
+    speakers = {turn.speaker for turn in turns}
+    if speakers == {"tool"}:
+        return "\n</tool_response>\n<tool_response>\n".join(turn.text for turn in turns)
+    if speakers == {"user"}:
+        return "\n\n".join(turn.text for turn in turns)
+    tagged = (f"<tool_response>\n{t.text}\n</tool_response>" if t.speaker == "tool" else t.text for t in turns)
+    return "\n".join(tagged)
 
 
 def _results_fit(results: list[str], text: str) -> bool:

@@ -48,11 +48,8 @@ class TextRules(msgspec.Struct, frozen=True, kw_only=True):
             return "other model", call.model
         if call.finish_reason == "length" and not self.keep_truncated:
             return "truncated", "it ended with finish_reason 'length'; --keep-truncated trains such replies"
-        if call.finish_reason == "content_filter" and not self.keep_truncated:
-            return (
-                "content filter",
-                "it ended with finish_reason 'content_filter'; --keep-truncated trains such replies",
-            )
+        if call.finish_reason == "content_filter":
+            return "content filter", "the provider has taken something out of it"
         return None
 
 

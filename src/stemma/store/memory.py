@@ -18,7 +18,7 @@ from stemma.core.names import check_name
 from stemma.core.verify import Finding, check_message
 from stemma.errors import NameTaken, NotFound
 from stemma.store.merge import merge
-from stemma.store.protocol import Found, GraphInfo, MergeReport, Prepared, RunInfo, Store
+from stemma.store.protocol import Found, GraphInfo, MergeReport, Prefer, Prepared, RunInfo, Store
 
 
 class _Mark:
@@ -46,6 +46,8 @@ class MemoryStore:
         if run is not None:
             check_name("run's name", run)
         given = None if metadata is None else plain(dict(metadata), "metadata")
+        for member in graph.reach():
+            member.check_thread()
         mark, now = graph.marks.setdefault(self, _Mark()), fingerprint(graph)
         held = self._graphs.get(name)
         if held is not None and not _goes_on(graph, held, mark.saved.get(name), now):
@@ -133,8 +135,8 @@ class MemoryStore:
                     for i, node in enumerate(nodes):
                         yield (name, path, version, i), node, line[i].id
 
-    def merge(self, other: Store) -> MergeReport:
-        return merge(self, other)
+    def merge(self, other: Store, prefer: Prefer | None = None) -> MergeReport:
+        return merge(self, other, prefer)
 
     def verify(self) -> list[Finding]:
         bodies = {

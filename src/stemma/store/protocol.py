@@ -48,6 +48,16 @@ class Found(msgspec.Struct, frozen=True):
     """Where in the line."""
 
 
+class Conflict(msgspec.Struct, frozen=True):
+    """One key of the metadata of a graph or run that is another in the other store."""
+
+    name: str
+    """The graph's; `run NAME` for a run's."""
+    key: str
+    here: Any
+    there: Any
+
+
 class MergeReport(msgspec.Struct, frozen=True):
     """What `merge` did."""
 
@@ -57,7 +67,14 @@ class MergeReport(msgspec.Struct, frozen=True):
     """Names of graphs that were here already."""
     renamed: dict[str, str]
     """Graphs whose name held another conversation here: their name there, and the one they got."""
+    updated: list[str] = []
+    """Names of graphs that were here and got metadata from there, such as a reward."""
+    conflicts: "list[Conflict]" = []
+    """What both have and say otherwise; nothing of it was changed here."""
 
+
+Prefer = Literal["here", "there"]
+"""Whose metadata counts where two stores differ."""
 
 Prepared = Callable[[Any], None]
 """A save that is not made yet; what it is given is the store's own affair."""
@@ -143,8 +160,12 @@ class Store(Protocol):
         """Every node and message whose id begins with `prefix`, each with one place where it stands."""
         ...
 
-    def merge(self, other: "Store") -> MergeReport:
-        """Take in all graphs of another store; merging twice changes nothing."""
+    def merge(self, other: "Store", prefer: "Prefer | None" = None) -> MergeReport:
+        """Take in all graphs of another store; merging twice changes nothing.
+
+        Metadata is put together key by key. Where both stores say something else, this one's value stays and the
+        conflict is reported, unless `prefer` says whose value counts.
+        """
         ...
 
     def verify(self) -> list[Finding]:

@@ -64,6 +64,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
 def take_all(graph: MessageGraph, store: object, name: str) -> list[Snapshot]:
     """The graph as it is now, after all that it contains, for saving it under `name`."""
     *below, top = children_first(graph)
+    for member in (*below, top):
+        member.check_thread()  # what another thread changes meanwhile cannot be saved whole
     mark: Mark | None = graph.marks.get(store)
     whole = mark is None or (name, False) not in mark.homes
     return [*(_take(child, store, (name, True), whole) for child in below), _take(top, store, (name, False), whole)]

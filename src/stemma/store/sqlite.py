@@ -38,7 +38,7 @@ from stemma.store.lines import UNREADABLE
 from stemma.store.loading import GraphReader
 from stemma.store.memory import name_taken
 from stemma.store.merge import merge
-from stemma.store.protocol import Found, GraphInfo, MergeReport, Prepared, RunInfo, Store
+from stemma.store.protocol import Found, GraphInfo, MergeReport, Prefer, Prepared, RunInfo, Store
 from stemma.store.records import write_run
 from stemma.store.saving import GraphWriter, Snapshot, adopt, known_mark, snapshot_fingerprint, take_all
 from stemma.store.writer import Transaction, Writer, busy
@@ -214,8 +214,8 @@ class SQLiteStore:
         with self._reading() as db:
             return find(db, prefix)
 
-    def merge(self, other: Store) -> MergeReport:
-        return merge(self, other)
+    def merge(self, other: Store, prefer: Prefer | None = None) -> MergeReport:
+        return merge(self, other, prefer)
 
     def verify(self) -> list[Finding]:
         with self._reading() as db:
