@@ -42,6 +42,8 @@ Message = dict[str, Any]
 Line = RolloutLine | TextRow | Receipt | Excluded
 _decode = msgspec.json.Decoder(Line).decode
 
+_UNREADABLE = (msgspec.MsgspecError, BadRecord, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""What reading a line or a row raises that somebody has changed."""
 _SYSTEM_REPLACED = "system prompt replaced"
 _TOOLS_AS_TEXT = "tools written into the system prompt"
 _MERGED = "messages between two replies merged"
@@ -144,14 +146,7 @@ class _Proof:
                 self.root.add(line.rstrip(b"\n"))
                 try:
                     self.take(line, records)
-                except (
-                    msgspec.MsgspecError,
-                    UnicodeDecodeError,
-                    BadRecord,
-                    KeyError,
-                    TypeError,
-                    ValueError,
-                ) as problem:
+                except _UNREADABLE as problem:
                     self.find("damaged", f"receipts line {number}", f"{type(problem).__name__}: {problem}")
         if next(records, None) is not None:
             self.find("altered", "data", "it has more rows than the receipts")
