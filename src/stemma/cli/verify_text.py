@@ -40,6 +40,9 @@ def _print(data: Path, manifest: "TextManifest", checked: "TextChecked") -> None
     for difference, count in sorted(checked.off_policy.items()):
         screen.line(("  off-policy  ", "yellow"), f"{count:,} rows: {difference}")
     screen.line(("  L0 text        ", "dim"), "each trained message is the recorded one, after the recorded context")
+    if checked.unrecorded:
+        told = f"{checked.unrecorded:,} rows came from files: they are as they were written, and no more is known"
+        screen.line(("  unrecorded     ", "yellow"), told)
     screen.line(("  L2 token ids   ", "dim"), "not in this format; `stemma export --for tokens` has them")
     width = max((len(finding.kind) for finding in checked.findings), default=0)
     for finding in checked.findings[:50]:

@@ -28,10 +28,12 @@ from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
 
+from stemma.core.call import encode_tools
+from stemma.core.canonical import encode
 from stemma.errors import BadMessage, BadName, BadRecord, BadTrajectory, NotWritten, StemmaError
 from stemma.formats.entries import Columns, shaped_metadata
 from stemma.formats.jsonl import to_line
-from stemma.formats.markers import Finding
+from stemma.formats.markers import Finding, may_hold_markers
 from stemma.formats.shapes import broken_arguments, missing_arguments, why_untrainable
 from stemma.formats.text_receipts import TextManifest, TextReceipts
 from stemma.formats.training import Excluded, LeftOut, TrainingRow, excluded
@@ -207,6 +209,10 @@ class _Exporting:
     ) -> None:
         self.preset, self.options, self.sink, self.receipts = preset, options, sink, receipts
         self.inspector = inspector
+        self.tools: tuple[Any, bool] = (None, False)
+        """The tools looked at last, and whether they may hold control markers."""
+        self.metadata: tuple[Any, dict[str, Any]] = (None, {})
+        """The metadata written last, and how: rows of one conversation share it."""
         self.report = Report(preset=preset.name, file=str(data), tokens=None if inspector is None else 0)
 
     def take(self, row: TrainingRow | Excluded | BadRecord) -> None:
@@ -285,11 +291,20 @@ class _Exporting:
             raise LeftOut("unknown role", str(problem)) from problem
         if sorted(at for one in written for at in one.trained) != list(row.trained):
             raise ExportBroken(f"{self.preset.name} has lost or repeated a reply of row {row.id}; please report this")
-        if not self.options.allow_markers:
+        if not self.options.allow_markers and self.may_hold_markers(row):
             for one in written:
                 if found := self.preset.markers(one.record if one.scanned is None else one.scanned):
                     raise LeftOut("control marker", found[0].reason)
         return written
+
+    def may_hold_markers(self, row: TrainingRow) -> bool:
+        """False if nothing that was recorded of a row holds a control marker: what the format adds is structure."""
+        if row.tools is not self.tools[0]:
+            self.tools = row.tools, may_hold_markers(encode_tools(row.tools))
+        if self.tools[1] or not row.source.line:
+            return self.tools[1] or may_hold_markers(encode(row.messages))
+        line = row.source.line[: row.source.place(len(row.messages) - 1) + 1]
+        return any(may_hold_markers(message.body) for message in line)
 
     def check_context(self, row: TrainingRow) -> None:
         """That the format can carry every message that stands before a trained one."""
@@ -312,7 +327,7 @@ class _Exporting:
             "finish_reason": last.finish_reason or "",
             "on_policy": not differs,
             "off_policy": "; ".join(differs),
-            **({} if "metadata" in one.record else {"metadata": shaped_metadata(row.metadata, Columns())}),
+            **({} if "metadata" in one.record else {"metadata": self.shaped(row.metadata)}),
         }
         self.receipts.add(row, replies, differs, self.sink.write(record))
         report = self.report
@@ -322,6 +337,11 @@ class _Exporting:
         report.off_policy += bool(differs)
         report.off_policy_reasons.update(differs)
         report.sample = report.sample or record
+
+    def shaped(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        if metadata is not self.metadata[0]:
+            self.metadata = metadata, shaped_metadata(metadata, Columns())
+        return self.metadata[1]
 
     def exclude(self, replies: list[Excluded], rows: int = 0) -> None:
         for number, one in enumerate(replies):

@@ -53,6 +53,8 @@ OWN = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})
 """Structure in the model's own turns."""
 _SEALED = re.compile(r"(?<!\\)(?:\\\\)*\\u00(?:3c|5b)")
 
+_IN_BYTES = re.compile(b"|".join(pattern.pattern.encode() for pattern in (_ANGLED, _BRACKETED)) + rb"|\\[u/]")
+
 _CALL_BODY = re.compile(r"<tool_call>\n(.*)\n</tool_call>")
 _OPENING = re.compile(r"<tool_response>\s*")
 _CLOSING = re.compile(r"\s*</tool_response>\s*")
@@ -99,6 +101,11 @@ def _escaped(match: re.Match[str]) -> str:
 def markers_in(text: str) -> list[str]:
     """The control markers in `text`, one that is there twice twice."""
     return [*_ANGLED.findall(text), *_BRACKETED.findall(text)]
+
+
+def may_hold_markers(body: bytes) -> bool:
+    """False if no text in some JSON holds a control marker, plainly or escaped: a quick look, since most have none."""
+    return _IN_BYTES.search(body) is not None
 
 
 def is_generated(prompt: object) -> bool:

@@ -8,8 +8,8 @@ For every row of the data it shows that
     each turn before them says what was recorded in its place, save for the differences that the row names
     `on_policy` is true exactly if no difference is named
 
-and over all rows that each call is trained once or excluded for a reason, and that the counts and the root are the
-manifest's. It takes the mapping of content blocks to chat messages from `formats/shapes.py` and reads rows by itself.
+A row that was exported from a file, not from a store, has nothing recorded behind it: for such a row only the first and
+the last hold, and how many replies it trains. And over all rows it shows that each call is trained once or excluded for a reason, and that the counts and the root are the manifest's. It takes the mapping of content blocks to chat messages from `formats/shapes.py` and reads rows by itself.
 
 What a text format has are messages, not what the engine made of them: how a trainer's template writes the tokens is not
 shown here. `tests/formats/test_text_proof.py` changes cells of every preset and sees each change found.
@@ -59,6 +59,8 @@ class TextChecked(msgspec.Struct, frozen=True):
     excluded: dict[str, int]
     off_policy: dict[str, int]
     """Rows by how their context differs from what the model saw."""
+    unrecorded: int
+    """Rows that were read from files, which no recorded messages can be compared with."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -135,7 +137,7 @@ class _Proof:
         self.trained: set[str] = set()
         self.excluded: dict[str, str] = {}
         self.off_policy: Counter[str] = Counter()
-        self.rows = self.off_policy_rows = 0
+        self.rows = self.off_policy_rows = self.unrecorded = 0
 
     def find(self, kind: Kind, subject: str, detail: str) -> None:
         self.findings.append(Finding(kind, subject, detail))
@@ -175,7 +177,7 @@ class _Proof:
         self.rows += 1
         self.off_policy.update(row.differs)
         self.off_policy_rows += bool(row.differs)
-        self.expect_calls(row, subject)
+        self.expect_calls(row, subject) if row.messages else self.note_unrecorded(row, subject)
         if found is None:
             self.find("missing", subject, "the data has fewer rows than the receipts")
             return
@@ -196,6 +198,14 @@ class _Proof:
         if not row.trained or row.trained[-1].at != len(row.messages) - 1:
             self.find("altered", subject, "it does not end with its last trained message")
 
+    def note_unrecorded(self, row: TextRow, subject: str) -> None:
+        """A row that was read from a file has no calls; its replies are told apart by their places."""
+        self.unrecorded += 1
+        for one in row.trained:
+            if one.call in self.trained:
+                self.find("altered", subject, f"it trains the reply {one.call} once more")
+            self.trained.add(one.call)
+
     def check_receipt(self, receipt: Receipt) -> None:
         """That a receipt is of a call that a row trains, and that its hashes make the call's id."""
         subject = f"call {receipt.call}"
@@ -210,11 +220,16 @@ class _Proof:
         """What a row says that was not recorded, or does not say that was."""
         if record.get("on_policy") is not (not row.differs) or record.get("off_policy") != "; ".join(row.differs):
             yield "its `on_policy` does not agree with the receipts"
+        turns = self.read_turns(record)
+        if not row.messages:
+            if sum(turn.trained for turn in turns) != len(row.trained):
+                yield "it trains another number of replies than the receipts list"
+            return
         trained = {one.at for one in row.trained}
         messages, origin = chat_messages([self.messages[number][1] for number in row.messages])
         replies = [at for at, place in enumerate(origin) if place in trained and messages[at]["role"] == "assistant"]
         wanted = [_recorded(message, at in replies) for at, message in enumerate(messages)]
-        yield from _differences(self.manifest.preset, set(row.differs), wanted, self.read_turns(record))
+        yield from _differences(self.manifest.preset, set(row.differs), wanted, turns)
 
     # ── all of them ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -244,6 +259,7 @@ class _Proof:
             trained=len(self.trained),
             excluded=dict(reasons),
             off_policy=dict(self.off_policy),
+            unrecorded=self.unrecorded,
         )
 
 

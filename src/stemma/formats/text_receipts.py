@@ -19,6 +19,7 @@ from typing import IO
 
 import msgspec
 
+from stemma.core.call import encode_tools, told
 from stemma.core.ids import Id, call_id_of_hashes
 from stemma.core.message import Message
 from stemma.core.receipts import MerkleRoot, Receipt
@@ -26,6 +27,7 @@ from stemma.formats.jsonl import to_line
 from stemma.formats.training import Excluded, Sampled, TrainingRow
 
 _encode = msgspec.json.Encoder().encode
+_NO_TOKENS = sha256(told(None)).digest()
 
 
 class RolloutLine(msgspec.Struct, frozen=True, tag="rollout"):
@@ -46,7 +48,7 @@ class TextRow(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
 
     rollout: str
     messages: list[int]
-    """The numbers of the recorded messages up to the last trained one."""
+    """The numbers of the recorded messages up to the last trained one; none if the row was read from a file."""
     trained: list[TrainedAt]
     differs: list[str]
     record: str
@@ -82,9 +84,13 @@ class TextReceipts:
     def add(self, row: TrainingRow, replies: Sequence[Sampled], differs: Iterable[str], record: bytes) -> None:
         """A row that was written as `record`, and the replies that it trains."""
         self._begin(row.rollout)
+        if not row.source.line:
+            self._add_unrecorded(row, replies, differs, record)
+            return
         source = row.source
         numbers = [self._number(message) for message in source.line[: source.place(replies[-1].at) + 1]]
-        receipts = [_receipt(row, reply) for reply in replies]
+        tools = sha256(encode_tools(replies[-1].call.tools))  # which all calls of a row were offered
+        receipts = [_receipt(row, reply, tools.digest()) for reply in replies]
         line = TextRow(
             rollout=row.rollout,
             messages=numbers,
@@ -94,6 +100,20 @@ class TextReceipts:
         )
         for one in (line, *receipts):
             self._note(_text(one))
+
+    def _add_unrecorded(
+        self, row: TrainingRow, replies: Sequence[Sampled], differs: Iterable[str], record: bytes
+    ) -> None:
+        """A row that was read from a file: there is nothing recorded that it could be compared with."""
+        trained = [TrainedAt(f"{row.id}/{reply.at}", row.source.place(reply.at)) for reply in replies]
+        line = TextRow(
+            rollout=row.rollout,
+            messages=[],
+            trained=trained,
+            differs=list(differs),
+            record=sha256(record).hexdigest(),
+        )
+        self._note(_text(line))
 
     def exclude(self, reply: Excluded) -> None:
         """A reply that no row trains."""
@@ -123,24 +143,28 @@ class TextReceipts:
         self._file.write(line + b"\n")
 
 
-def _receipt(row: TrainingRow, reply: Sampled) -> Receipt:
-    saw, made = row.source.saw(reply.at), row.source.made(reply.at)
-    hashes = [sha256(part) for part in reply.call.parts()]
-    call = call_id_of_hashes(saw, made, [one.digest() for one in hashes], reply.event)
-    body, tools, prompt, sampled, logprobs = (one.hexdigest() for one in hashes)
+def _receipt(row: TrainingRow, reply: Sampled, tools: bytes) -> Receipt:
+    saw, made, call = row.source.saw(reply.at), row.source.made(reply.at), reply.call
+    body = sha256(call.to_bytes()).digest()
+    prompt, sampled, logprobs = map(_of_tokens, (call.prompt_ids, call.sampled_ids, call.logprobs))
+    name = call_id_of_hashes(saw, made, (body, tools, prompt, sampled, logprobs), reply.event)
     return Receipt(
-        call=call.hex(),
+        call=name.hex(),
         rollout=row.rollout,
         model=reply.call.model,
         saw=saw.hex(),
         made=made.hex(),
         event=reply.event.hex(),
-        body=body,
-        tools=tools,
-        prompt=prompt,
-        sampled=sampled,
-        logprobs=logprobs,
+        body=body.hex(),
+        tools=tools.hex(),
+        prompt=prompt.hex(),
+        sampled=sampled.hex(),
+        logprobs=logprobs.hex(),
     )
+
+
+def _of_tokens(packed: bytes | None) -> bytes:
+    return _NO_TOKENS if packed is None else sha256(told(packed)).digest()
 
 
 def _text(line: msgspec.Struct) -> bytes:

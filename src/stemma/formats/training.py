@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 from stemma.core.call import Call
 from stemma.core.exclusions import is_ephemeral, refused
 from stemma.core.graph import MessageGraph
-from stemma.core.ids import ROOT, Id, call_id, chain
+from stemma.core.ids import ROOT, Id, call_id
 from stemma.core.message import Message
 from stemma.core.rows import Reply, plan
 from stemma.errors import StemmaError
@@ -79,20 +79,14 @@ class Sampled(msgspec.Struct, frozen=True, eq=False):
         return datetime.fromtimestamp(self.call.started, UTC).isoformat(timespec="microseconds")
 
 
-class Recorded(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """The recorded messages that a row was made of."""
+class Recorded(msgspec.Struct, frozen=True, eq=False):
+    """The recorded messages that a row was made of; none if it was read from a file."""
 
-    line: Sequence[Message]
-    nodes: Sequence[Id]
+    line: Sequence[Message] = ()
+    nodes: Sequence[Id] = ()
     """The id of each node."""
     origin: Sequence[int] | None = None
-    """For each message of the row the recorded one it was made of; None if they are the same."""
-
-    @classmethod
-    def of(cls, messages: list[dict[str, Any]], origin: Sequence[int] | None = None) -> "Recorded":
-        """Messages that no graph holds."""
-        line = [Message.with_id(message) for message in messages]
-        return cls(line, chain(ROOT, (message.id for message in line)), origin)
+    """For each message of the row the one it was made of; None if they are the same."""
 
     def place(self, at: int) -> int:
         """The recorded message behind message `at` of the row."""
@@ -130,8 +124,8 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The conversation it belongs to; its id, if that has no name."""
     calls: tuple[Sampled, ...] = ()
     """How each trained message was sampled; made up of `model` where nothing else is known."""
-    recorded: Recorded | None = None
-    """What was recorded; the messages themselves if nothing else is known."""
+    source: Recorded = Recorded()
+    """What was recorded."""
     known_turns: list[Turn] | None = None
     """The conversation as Hermes turns, once somebody has asked for it."""
 
@@ -139,11 +133,6 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def rollout(self) -> str:
         """The conversation it belongs to."""
         return self.name or self.id
-
-    @cached_property
-    def source(self) -> Recorded:
-        """The recorded messages."""
-        return self.recorded or Recorded.of(self.messages)
 
     @cached_property
     def replies(self) -> tuple[Sampled, ...]:
@@ -168,7 +157,7 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         end = replies[-1].at + 1 if replies else 0
         whole = end == len(self.messages)
         return TrainingRow(
-            id=self.id if whole or not replies else self.source.made(end - 1).hex(),
+            id=self.id if whole or not self.source.line else self.source.made(end - 1).hex(),
             messages=self.messages[:end],
             trained=tuple(reply.at for reply in replies),
             tools=self.tools,
@@ -180,7 +169,7 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             metadata=self.metadata,
             name=self.rollout,
             calls=replies,
-            recorded=self.source,
+            source=self.source,
         )
 
 
@@ -199,20 +188,22 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True, tag="excluded"):
     """A reply that is not trained, as the receipts list it."""
 
     call: str
-    """The id of its call."""
+    """The id of its call; the row and the place of a reply that was read from a file."""
     rollout: str
     reason: str
     detail: str = ""
     made: str
-    """The id of its node."""
+    """The id of its node; empty if it was read from a file."""
     index: int
     """Its place in its line."""
 
 
 def excluded(row: TrainingRow, reply: Sampled, reason: str, detail: str) -> Excluded:
     """A reply of a row that is not trained after all."""
-    saw, made, place = row.source.saw(reply.at), row.source.made(reply.at), row.source.place(reply.at)
-    name = call_id(saw, made, reply.call.parts(), reply.event).hex()
+    name, made, place = f"{row.id}/{reply.at}", b"", row.source.place(reply.at)
+    if row.source.line:
+        saw, made = row.source.saw(reply.at), row.source.made(reply.at)
+        name = call_id(saw, made, reply.call.parts(), reply.event).hex()
     return Excluded(call=name, rollout=row.rollout, reason=reason, detail=detail, made=made.hex(), index=place)
 
 
@@ -254,7 +245,7 @@ def _row(name: str, metadata: dict[str, Any], replies: list[Reply]) -> TrainingR
         metadata=metadata,
         name=name,
         calls=tuple(calls),
-        recorded=Recorded(line, nodes, origin if mapped else None),
+        source=Recorded(line, nodes, origin if mapped else None),
     )
 
 
@@ -305,7 +296,7 @@ def rows_of_entry(
         completed=bool(calls) and _completes(messages[calls[-1].at], last),
         metadata=read.columns,
         calls=tuple(calls),
-        recorded=Recorded.of(read.messages, origin) if mapped else None,
+        source=Recorded(origin=origin if mapped else None),
     )
     whys = [rules.why_not(reply.call) for reply in row.replies]
     for reply, why in zip(row.replies, whys, strict=True):
