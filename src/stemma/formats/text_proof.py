@@ -9,7 +9,9 @@ For every row of the data it shows that
     `on_policy` is true exactly if no difference is named
 
 A row that was exported from a file, not from a store, has nothing recorded behind it: for such a row only the first and
-the last hold, and how many replies it trains. And over all rows it shows that each call is trained once or excluded for a reason, and that the counts and the root are the manifest's. It takes the mapping of content blocks to chat messages from `formats/shapes.py` and reads rows by itself.
+the last hold, and how many replies it trains. Over all rows it shows that each call is trained once or excluded for a
+reason, and that the counts and the root are the manifest's. It takes the mapping of content blocks to chat messages
+from `formats/shapes.py`, and reads rows by itself.
 
 What a text format has are messages, not what the engine made of them: how a trainer's template writes the tokens is not
 shown here. `tests/formats/test_text_proof.py` changes cells of every preset and sees each change found.
