@@ -86,13 +86,13 @@ def _trajectory(
     entry: Mapping[str, Any], kind: Kind | None
 ) -> tuple[list[Message], list[dict[str, Any]] | None, list[int]]:
     try:
-        read = read_trajectory(entry, kind)
+        read = read_trajectory(entry, kind, exact=True)
     except BadTrajectory as problem:
         raise BadRecord(str(problem)) from problem
     turns = entry["conversations"]
     replies = [at for at, message in enumerate(read.messages) if message["role"] == "assistant"]
     of_turn = dict(zip((at for at, turn in enumerate(turns) if turn["from"] in _MODEL), replies, strict=True))
-    flagged = {at for at, turn in enumerate(turns) if _is_trained(turn, at, at in of_turn)}
+    flagged = {at for at, turn in enumerate(turns) if len(turn) == 2 or _is_trained(turn, at, at in of_turn)}
     listed = _listed(entry.get("trained_turns"), of_turn)
     return read.messages, read.tools or None, [of_turn[at] for at in of_turn if at in flagged and at in listed]
 
