@@ -25,6 +25,9 @@ one turn, `user`, `assistant` and `observation` for the speakers. A `<think>` th
 it stays in the content; `api.normalise_reply` moves it. Arguments are the JSON text of the turn, unless control markers
 are sealed in it.
 
+LLaMA-Factory's dialect is read, too: calls are JSON in turns of `function_call`, a blank line parts a thought from the
+answer, and results are bare. A row is taken for one of these if it has such a turn or a `system` column.
+
 With `exact`, as files are read, nothing that a turn says is moved or lost. Text after a tool call stays after it: such
 a reply is a list of content blocks. What a call says beside its name, its arguments and its id is in the call's
 `extra`. The generated system turn is left out only where it is the one that the tools give. And a turn that `hermes`
@@ -41,9 +44,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from stemma.core.message import RAW_TURN
 from stemma.errors import BadTrajectory
 from stemma.formats.hermes import (
-    RAW_TURN,
     STYLES,
     call_text,
     calls_of,
@@ -63,6 +66,7 @@ _ROLES = {
     "user": "user",
     "gpt": "assistant",
     "assistant": "assistant",
+    "function_call": "assistant",
     "tool": "tool",
     "observation": "tool",
 }
@@ -97,12 +101,16 @@ class _Result(msgspec.Struct, forbid_unknown_fields=True):
 
 _decode_call = msgspec.json.Decoder(_Call).decode
 _decode_result = msgspec.json.Decoder(_Result).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NO_FIELDS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 _Turn = tuple[str, Any]
 """The API's role, and the value."""
+
+
+READ_STYLES = (*STYLES, "llamafactory")
 
 
 class Trajectory(NamedTuple):
@@ -112,7 +120,7 @@ class Trajectory(NamedTuple):
     tools: list[dict[str, Any]]
     """The tools that were offered, as the API takes them; none where the row does not say."""
     style: str
-    """The dialect: hermes or sharegpt."""
+    """The dialect: hermes, sharegpt or llamafactory."""
 
 
 def from_trajectory(trajectory: Any, style: str | None = None) -> list[dict[str, Any]]:
@@ -125,9 +133,13 @@ def read_trajectory(trajectory: Any, style: str | None = None, *, exact: bool = 
     entry = trajectory if isinstance(trajectory, Mapping) else {"conversations": trajectory}
     turns = _turns(entry.get("conversations"))
     if style is None:
-        style = "hermes" if _looks_like_hermes(entry, turns) else "sharegpt"
-    elif style not in STYLES:
-        raise BadTrajectory(f"there is no style {style!r}; take one of {', '.join(STYLES)}")
+        style = _style(entry, turns)
+    elif style not in READ_STYLES:
+        raise BadTrajectory(f"there is no style {style!r}; take one of {', '.join(READ_STYLES)}")
+    if style == "llamafactory":
+        turns = [
+            (role, f"<tool_response>\n{value}\n</tool_response>" if role == "tool" else value) for role, value in turns
+        ]
     tools = _tools(entry, turns)
     return Trajectory(_Reader(style, tools if exact else None).read(turns), tools, style)
 
@@ -188,13 +200,33 @@ def _turn(turn: Any, at: int) -> _Turn:
         raise BadTrajectory(f"turn {at} is from {turn['from']!r}; known speakers are {', '.join(_ROLES)}")
     if not isinstance(value, str) and role != "user":
         raise BadTrajectory(f"turn {at} has a {type(value).__name__} for its value; only text can be read")
-    return role, value
+    return role, _tagged_calls(value, at) if turn["from"] == "function_call" else value
+
+
+def _tagged_calls(value: str, at: int) -> str:
+    """LLaMA-Factory's turn of calls, a JSON object or list that words may precede, with each call in its own tags."""
+    said, tag, body = value.rpartition("<tool_call>\n")
+    try:
+        text = body.removesuffix("\n</tool_call>") if tag else value
+        calls = [msgspec.Raw(text.encode())] if text.lstrip()[:1] == "{" else _decode_list(text)
+        for call in calls:
+            _decode_fields(call)["name"]
+    except (*_NO_FIELDS, KeyError) as error:
+        raise BadTrajectory(f"turn {at} is from 'function_call', and no calls can be read in it: {error}") from error
+    return said + "\n".join(f"<tool_call>\n{bytes(call).decode()}\n</tool_call>" for call in calls)
+
+
+def _style(entry: Mapping[str, Any], turns: list[_Turn]) -> str:
+    if _looks_like_hermes(entry, turns):
+        return "hermes"
+    calls = any(turn["from"] == "function_call" for turn in entry["conversations"])
+    return "llamafactory" if calls or isinstance(entry.get("system"), str) else "sharegpt"
 
 
 def _looks_like_hermes(entry: Mapping[str, Any], turns: list[_Turn]) -> bool:
     if turns and is_generated(turns[0][1]):
         return True
-    if "tools" in entry or "source" in entry:
+    if "tools" in entry or "source" in entry or "system" in entry:
         return False
     if any(role == "assistant" and _EMPTY_THINK.match(value) for role, value in turns):
         return True
@@ -266,7 +298,7 @@ class _Reader:
         self.starts.append(len(self.messages))
         self.make_up_ids()
         self.order_mixed()
-        if self.exact:
+        if self.exact and self.style in STYLES:
             self.keep_odd_turns(turns)
         return self.messages
 
@@ -281,7 +313,7 @@ class _Reader:
         self.messages.append({"role": role, "content": "" if value is None else value})
 
     def assistant(self, value: str) -> None:
-        reasoning, rest = _split_think(value, self.hermes)
+        reasoning, rest = _split_think(value, self.style)
         texts, found = _split_calls(rest, self.exact)
         calls = [call for call, _ in found]
         self.written |= {id(call): written for call, written in found}
@@ -453,18 +485,19 @@ def _block(piece: str | dict[str, Any]) -> dict[str, Any]:
     return {"type": "tool_use", "id": piece["id"], "name": function["name"], "input": function["arguments"], **more}
 
 
-def _split_think(value: str, hermes: bool) -> tuple[str, str]:
+def _split_think(value: str, style: str) -> tuple[str, str]:
     """The reasoning, and the rest. A block that would not be written back as it stands stays in the rest."""
     if not value.startswith("<think>\n"):
         return "", value
-    if hermes and (empty := _EMPTY_THINK.match(value)):
+    if style == "hermes" and (empty := _EMPTY_THINK.match(value)):
         rest = value[empty.end() :]
         return ("", value) if "<think>" in rest else ("", rest)
     closing = _THINK_END.search(value, len("<think>\n"))
     reasoning = value[len("<think>\n") : closing.start()] if closing else ""
     if closing is None or not reasoning or reasoning.isspace():
         return "", value
-    return reasoning, value[closing.end() :]
+    blank_line = style == "llamafactory" and value.startswith("\n", closing.end())
+    return reasoning, value[closing.end() + blank_line :]
 
 
 def _split_calls(text: str, exact: bool) -> tuple[list[str], list[tuple[dict[str, Any], str]]]:

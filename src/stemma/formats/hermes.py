@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from stemma.core.canonical import plain
-from stemma.core.message import REASONING_FIELDS, Message
+from stemma.core.message import RAW_TURN, REASONING_FIELDS, Message
 from stemma.errors import BadMessage, BadTrajectory
 from stemma.formats.api import join_reasoning, structured_reasoning, text_of
 from stemma.formats.markers import PROMPT_HEAD, PROMPT_TAIL, seal
@@ -45,8 +45,6 @@ _Call = tuple[Any, str, str]
 STYLES = ("hermes", "sharegpt")
 UNKNOWN = "unknown"
 """The name of a tool that nothing tells."""
-RAW_TURN = "raw_turn"
-"""The field of a message that holds the turn it was read from."""
 EMPTY_THINK = {"hermes": "<think>\n</think>\n", "sharegpt": ""}
 """How a reply without reasoning begins."""
 _SCRATCHPAD = "<REASONING_SCRATCHPAD>"
@@ -99,14 +97,6 @@ def to_trajectory(
     if style == "sharegpt":
         return _sharegpt_turns(dicts, origins)
     raise BadTrajectory(f"there is no style {style!r}; take one of {', '.join(STYLES)}")
-
-
-def without_raw_turns(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The messages as a model may see them: `raw_turn` is for writing files only."""
-    return [
-        {key: value for key, value in message.items() if key != RAW_TURN} if RAW_TURN in message else message
-        for message in messages
-    ]
 
 
 def sharegpt_entry(

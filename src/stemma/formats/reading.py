@@ -1,6 +1,6 @@
 """An entry of a dataset file → what it says: messages, tools, which replies are trained, and the columns beside them.
 
-    conversations          Hermes or ShareGPT turns (`from`, `value`); as messages if they have a `role`
+    conversations          Hermes, ShareGPT or LLaMA-Factory turns (`from`, `value`); as messages if they have a `role`
     messages               OpenAI messages, as OpenAI, axolotl and most others have them
     prompt, completion     lists of messages, as TRL has them: replies of the prompt are context
 
@@ -25,8 +25,8 @@ from stemma.formats.entries import entry_metadata
 from stemma.formats.from_hermes import read_trajectory
 from stemma.formats.jsonl import from_json
 
-Kind = Literal["hermes", "sharegpt", "openai"]
-KINDS: tuple[Kind, ...] = ("hermes", "sharegpt", "openai")
+Kind = Literal["hermes", "sharegpt", "llamafactory", "openai"]
+KINDS: tuple[Kind, ...] = ("hermes", "sharegpt", "llamafactory", "openai")
 
 Message = dict[str, Any]
 
@@ -97,7 +97,7 @@ def _trajectory(
     return read.messages, read.tools or None, [of_turn[at] for at in of_turn if at in flagged and at in listed]
 
 
-_MODEL = ("gpt", "assistant")
+_MODEL = ("gpt", "assistant", "function_call")
 """Speakers of turns that are the model's."""
 
 

@@ -340,6 +340,8 @@ def _why_calls(calls: Any) -> Untrainable | None:
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str) or not name:
             return "malformed tool call", f"{call!r:.80}"
+        if call.get("extra"):  # from a file whose calls say more than their name and arguments
+            return "malformed tool call", f"the call of {name!r} also says {call['extra']!r:.80}"
     return None
 
 
