@@ -7,7 +7,13 @@ import math
 import pytest
 
 from stemma.errors import BadMessage, BadTrajectory
-from stemma.formats.hermes import convert_scratchpad_to_think, sharegpt_entry, system_prompt, to_trajectory
+from stemma.formats.hermes import (
+    convert_scratchpad_to_think,
+    has_raw_turn,
+    sharegpt_entry,
+    system_prompt,
+    to_trajectory,
+)
 
 USER = {"role": "user", "content": "q"}
 
@@ -377,3 +383,5 @@ def test_a_message_that_is_refused_is_named_by_its_own_place():
 def test_a_turn_that_does_not_say_what_its_message_says_is_not_written():
     forged = {**assistant("said"), "raw_turn": "<think>\n</think>\nforged"}
     assert after_question(forged) == [("gpt", "<think>\n</think>\nsaid")]
+    assert not has_raw_turn(forged, "hermes")
+    assert has_raw_turn({**assistant("said "), "raw_turn": "said "}, "hermes")

@@ -193,6 +193,11 @@ def _kept_turn(messages: list[dict[str, Any]], at: int, style: str) -> int:
     return count_of_turn(messages[at][RAW_TURN], messages, at, style)
 
 
+def has_raw_turn(message: dict[str, Any], style: str) -> bool:
+    """Whether a message is written in this style as the turn it was read from, byte for byte, whatever its shape."""
+    return bool(_kept_turn([message], 0, style))
+
+
 def _raw(message: dict[str, Any]) -> Turn:
     speakers = {"assistant": "gpt", "tool": "tool", "user": "human"}
     return {"from": speakers.get(message["role"], "system"), "value": message[RAW_TURN]}
