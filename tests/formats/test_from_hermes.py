@@ -292,6 +292,7 @@ def test_text_after_a_call_stays_after_it():
             {"type": "tool_use", "id": "call_0", "name": "f", "input": "{}"},
             {"type": "text", "text": "B"},
         ],
+        "raw_turn": value,
     }
     assert result == {"role": "tool", "content": "r", "tool_call_id": "call_0"}
     assert why_untrainable(reply)[0] == "interleaved content"

@@ -152,7 +152,7 @@ def test_the_columns_about_sampling_belong_to_the_calls():
         "conversations": TURNS,
         "id": "c1",
         "model": "m",
-        "finish_reason": "length",
+        "finish_reason": "stop",
         "on_policy": False,
         "timestamp": "2026-01-02T03:04:05.000006",
         "completed": False,
@@ -164,7 +164,7 @@ def test_the_columns_about_sampling_belong_to_the_calls():
     graph, metadata = imported(entry)
     first, last = (sampled.call for sampled in graph.calls())
     assert (first.model, first.finish_reason, first.extra) == ("m", None, {"imported": True, "on_policy": False})
-    assert last.finish_reason == "length"
+    assert last.finish_reason == "stop"
     assert {key: value for key, value in metadata.items() if key != "stemma"} == columns
     for row in both_ways(entry):
         assert (row.model, row.timestamp, row.completed) == ("m", entry["timestamp"], False)

@@ -392,7 +392,10 @@ class _Reader:
             del message["tool_calls"]
 
     def keep_odd_turns(self, turns: list[_Turn]) -> None:
-        """Keeps each turn that would be written otherwise, or not at all, on its first message."""
+        """Keeps each turn that would be written otherwise, or not at all, on its first message.
+
+        And that of each list of blocks, which could have been written in other ways.
+        """
         calls: list[Any] = []
         for at, (role, value) in enumerate(turns):
             messages = self.messages[self.starts[at] : self.starts[at + 1]]
@@ -412,7 +415,8 @@ class _Reader:
                 written = sharegpt_turn(messages[0], at)["value"] if len(messages) == 1 else None
             elif role == "system" and self.hermes:
                 written = None
-            if messages and written != value:
+            mixed = role == "assistant" and type(messages[0]["content"]) is list
+            if messages and (written != value or mixed):
                 messages[0][RAW_TURN] = value
 
     def calls_of(self, message: dict[str, Any]) -> list[Any]:
