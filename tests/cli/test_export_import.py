@@ -87,7 +87,7 @@ def test_what_is_trained_stays_so_from_export_to_import_to_export(run, tmp_path)
         {"from": "system", "value": "Be brief."},
         {"from": "human", "value": "Q"},
         {"from": "gpt", "value": "context  "},
-        {"from": "tool", "value": "of no call"},
+        {"from": "human", "value": "Q2"},
         {"from": "gpt", "value": odd},
         {"from": "tool", "value": '<tool_response>\n{"tool_call_id":"a","name":"f","content":"r"}\n</tool_response>'},
         {"from": "gpt", "value": "<think>\n</think>\nlast"},
