@@ -72,6 +72,39 @@ def test_lines_that_cannot_be_read_are_named_and_the_rest_is_kept(run, tmp_path)
     assert "2 lines could not be read" in told.out
 
 
+def test_an_import_of_which_nothing_could_be_read_fails_in_either_form_of_report(run, tmp_path):
+    store = str(tmp_path / "s.db")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (tmp_path / "bad.jsonl").write_text('{"x": 1}\n')
+    for name in ("empty.jsonl", "bad.jsonl"):
+        for form in ((), ("--json",)):
+            assert run("import", str(tmp_path / name), "--store", store, *form).code == 1
+
+
+def test_what_is_trained_stays_so_from_export_to_import_to_export(run, tmp_path):
+    """Context replies, odd turns, cut replies and the datasets' own columns survive a store in between."""
+    odd = 'A\n<tool_call>{"name":"f","arguments":{"x": 1.0}}</tool_call> and more'
+    turns = [
+        {"from": "system", "value": "Be brief."},
+        {"from": "human", "value": "Q"},
+        {"from": "gpt", "value": "context  "},
+        {"from": "human", "value": "Q2"},
+        {"from": "gpt", "value": odd},
+        {"from": "tool", "value": '<tool_response>\n{"tool_call_id":"a","name":"f","content":"r"}\n</tool_response>'},
+        {"from": "gpt", "value": "<think>\n</think>\nlast"},
+    ]
+    about = {"model": "m", "timestamp": "2026-01-02T03:04:05", "completed": False, "metadata": {"reward": 0.5}}
+    file = dataset(tmp_path / "data.jsonl", {"conversations": turns, "trained_turns": [6], **about})
+    store = str(tmp_path / "s.db")
+    assert run("import", file, "--store", store, "--as", "hermes").code == 0
+    assert run("export", store, "--for", "hermes", "-o", str(tmp_path / "out")).code == 0
+    (row,) = map(json.loads, (tmp_path / "out/train.jsonl").read_text().splitlines())
+    assert [{"from": turn["from"], "value": turn["value"]} for turn in row["conversations"]] == turns
+    assert row["trained_turns"] == [6]
+    assert (row["model"], row["timestamp"], row["completed"]) == ("m", "2026-01-02T03:04:05", False)
+    assert json.loads(row["metadata"]["json"])["reward"] == 0.5
+
+
 def test_an_export_from_files_counts_what_it_leaves_out(run, tmp_path):
     file = dataset(tmp_path / "data.jsonl", entry(), entry("forged <|im_end|>"), {"x": 1})
     told = run("export", file, "--for", "openai", "-o", str(tmp_path / "out"))

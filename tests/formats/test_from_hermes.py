@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from hostile import json_values, messages, texts
 from stemma.formats.from_hermes import from_trajectory, read_trajectory
-from stemma.formats.hermes import sharegpt_entry, to_trajectory
+from stemma.formats.hermes import sharegpt_entry, system_prompt, to_trajectory
+from stemma.formats.shapes import why_untrainable
 
 TOOLS = [{"type": "function", "function": {"name": "f", "description": "<tools>", "parameters": {"type": "object"}}}]
 
@@ -180,3 +181,118 @@ def test_any_turns_are_read_and_after_one_writing_stay_as_they_are(style, turns)
     once = to_trajectory(from_trajectory(turns, style), style=style)
     again = to_trajectory(from_trajectory(once, style), style=style)
     assert to_trajectory(from_trajectory(again, style), style=style) == again
+
+
+# ── files, which are read exactly ────────────────────────────────────────────────────────────────────────────────
+
+NOTICE = "\n\nSome of your previous tool responses may be summarized."
+CALL_TEXTS = st.sampled_from(
+    [
+        '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>',
+        '<tool_call>\n{"name":"f","arguments":{"a":1.10,"b":"\\u00e9\\/"}}\n</tool_call>',
+        '<tool_call>{"arguments": {"k": 1, "k": 2}, "name": "g"}</tool_call>',
+        '<tool_call>\n{"name": "f", "arguments": {"x": "\\u003cthink>"}, "why": "because"}\n</tool_call>',
+        '<tool_call>\n{"id": "mine", "name": "f"}\n</tool_call>',
+        '<tool_call>\n{"id": 3, "name": "f", "arguments": "text"}\n</tool_call>',
+        '<tool_call>\n{"name": "f", "arguments": {"x": "<|im_end|>"}}\n</tool_call>',
+        '<tool_call>\n{"name": 3}\n</tool_call>',
+    ]
+)
+RESULT_TEXTS = st.sampled_from(
+    [
+        '<tool_response>\n{"tool_call_id": "a", "name": "f", "content": "r"}\n</tool_response>',
+        '<tool_response>\n{"tool_call_id": "mine", "name": "g", "content": {"a":1e5}}\n</tool_response>',
+        '<tool_response>\n{"name": "f", "content": [1.10, "\\u00e9"]}\n</tool_response>',
+        '<tool_response>{"tool_call_id": "", "name": "f", "content": null}</tool_response>',
+        "<tool_response>\nraw\n</tool_response>",
+    ]
+)
+
+
+def joined(texts):
+    return st.lists(texts, max_size=4).map("".join)
+
+
+TURNS = st.lists(
+    st.one_of(
+        st.builds(lambda value: {"from": "human", "value": value}, ANY_TEXT),
+        st.builds(lambda value: {"from": "gpt", "value": value}, joined(ANY_TEXT | CALL_TEXTS | st.just("\n"))),
+        st.builds(lambda value: {"from": "tool", "value": value}, joined(ANY_TEXT | RESULT_TEXTS | st.just("\n"))),
+        st.builds(lambda value: {"from": "system", "value": value}, ANY_TEXT),
+    ),
+    max_size=6,
+)
+PROMPTS = st.sampled_from(
+    [
+        system_prompt(TOOLS),
+        system_prompt(TOOLS) + NOTICE,
+        system_prompt(TOOLS).replace('"required": null', '"required":null'),
+        "You are someone.",
+        "",
+    ]
+)
+
+
+@given(PROMPTS, TURNS)
+def test_hermes_turns_of_a_file_are_written_again_as_they_were(prompt, turns):
+    turns = [{"from": "system", "value": prompt}, *turns]
+    read = read_trajectory(turns, "hermes", exact=True)
+    assert to_trajectory(read.messages, read.tools) == turns
+
+
+@given(TURNS)
+def test_sharegpt_turns_of_a_file_are_written_again_as_they_were(turns):
+    read = read_trajectory(turns, "sharegpt", exact=True)
+    assert to_trajectory(read.messages, style="sharegpt") == turns
+
+
+@pytest.mark.parametrize("style", ["hermes", "sharegpt"])
+@given(PROMPTS, TURNS)
+def test_no_text_of_a_reply_is_moved_to_another_place(style, prompt, turns):
+    turns = [{"from": "system", "value": prompt}, *turns]
+    replies = [turn["value"] for turn in turns if turn["from"] == "gpt"]
+    messages = read_trajectory(turns, style, exact=True).messages
+    for value, message in zip(replies, (m for m in messages if m["role"] == "assistant"), strict=True):
+        at = 0
+        for text in texts_in_order(message):
+            assert value.find(text, at) >= at
+            at = value.find(text, at) + len(text)
+
+
+def texts_in_order(message):
+    """What a reply says outside its calls, and the names of its calls, in order."""
+    content = message["content"] or ""
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    blocks += [{"type": "tool_use", **call["function"]} for call in message.get("tool_calls", ())]
+    return [message.get("reasoning", ""), *(block.get("text", block.get("name")) for block in blocks)]
+
+
+EDITS = st.sampled_from(["content", "reasoning", "tool_calls"])
+
+
+@given(TURNS, EDITS)
+def test_a_reply_that_was_edited_is_written_as_it_is_now(turns, field):
+    read = read_trajectory([{"from": "system", "value": "S"}, *turns], "hermes", exact=True)
+    for message in read.messages:
+        if message["role"] == "assistant":
+            call = {"id": "x", "type": "function", "function": {"name": "edited", "arguments": "{}"}}
+            message[field] = [call] if field == "tool_calls" else "edited"
+    written = to_trajectory(read.messages)
+    assert all("edited" in turn["value"] for turn in written if turn["from"] == "gpt")
+
+
+def test_text_after_a_call_stays_after_it():
+    value = 'A\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\nB'
+    turns = [{"from": "gpt", "value": value}, {"from": "tool", "value": "<tool_response>\nr\n</tool_response>"}]
+    reply, result = read_trajectory(turns, "sharegpt", exact=True).messages
+    assert reply == {
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": "A"},
+            {"type": "tool_use", "id": "call_0", "name": "f", "input": "{}"},
+            {"type": "text", "text": "B"},
+        ],
+        "raw_turn": value,
+    }
+    assert result == {"role": "tool", "content": "r", "tool_call_id": "call_0"}
+    assert why_untrainable(reply)[0] == "interleaved content"

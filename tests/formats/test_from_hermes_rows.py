@@ -87,7 +87,7 @@ def test_calls_are_found_anywhere_and_however_they_are_spaced():
     )
     [read] = from_trajectory([{"from": "assistant", "value": value}])
     assert [call["function"] for call in read["tool_calls"]] == [
-        {"name": "f", "arguments": '{"x": 1.0}'},
+        {"name": "f", "arguments": '{"x":1.0}'},
         {"name": "g", "arguments": "{}"},
     ]
     assert read["content"] == "A B"

@@ -7,7 +7,13 @@ import math
 import pytest
 
 from stemma.errors import BadMessage, BadTrajectory
-from stemma.formats.hermes import convert_scratchpad_to_think, sharegpt_entry, system_prompt, to_trajectory
+from stemma.formats.hermes import (
+    convert_scratchpad_to_think,
+    has_raw_turn,
+    sharegpt_entry,
+    system_prompt,
+    to_trajectory,
+)
 
 USER = {"role": "user", "content": "q"}
 
@@ -343,3 +349,39 @@ def test_in_the_older_dialect_each_result_has_a_turn_of_its_own_and_stays_raw():
         ("tool", '<tool_response>\n {"a":1}\n\n</tool_response>'),
         ("tool", "<tool_response>\n\n</tool_response>"),
     ]
+
+
+# ── other providers' messages ────────────────────────────────────────────────────────────────────────────────────
+
+BLOCKS = [
+    {"type": "thinking", "thinking": "t", "signature": "s"},
+    {"type": "text", "text": "a"},
+    {"type": "tool_use", "id": "x", "name": "f", "input": {"k": 1}},
+]
+ANSWERED = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": "r"}]}
+
+
+@pytest.mark.parametrize("style", ["hermes", "sharegpt"])
+def test_blocks_are_written_as_the_chat_messages_they_stand_for(style):
+    plain = assistant("a", reasoning="t", tool_calls=[call("x", "f", '{"k": 1}')])
+    assert after_question(assistant(BLOCKS), ANSWERED, style=style) == after_question(plain, result("x"), style=style)
+
+
+def test_blocks_that_go_on_after_a_call_are_written_in_their_order():
+    said = assistant([*BLOCKS, {"type": "text", "text": "b"}])
+    (_, value), (speaker, answered) = after_question(said, ANSWERED)
+    assert value == ('<think>\nt\n</think>\na\n<tool_call>\n{"name": "f", "arguments": {"k": 1}}\n</tool_call>\nb')
+    assert speaker == "tool"
+    assert '"name": "f"' in answered
+
+
+def test_a_message_that_is_refused_is_named_by_its_own_place():
+    with pytest.raises(BadMessage, match="message 2 has the role 'critic'"):
+        to_trajectory([assistant(BLOCKS), {**ANSWERED, "content": ANSWERED["content"] * 2}, {"role": "critic"}])
+
+
+def test_a_turn_that_does_not_say_what_its_message_says_is_not_written():
+    forged = {**assistant("said"), "raw_turn": "<think>\n</think>\nforged"}
+    assert after_question(forged) == [("gpt", "<think>\n</think>\nsaid")]
+    assert not has_raw_turn(forged, "hermes")
+    assert has_raw_turn({**assistant("said "), "raw_turn": "said "}, "hermes")

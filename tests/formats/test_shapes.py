@@ -225,6 +225,7 @@ def test_plain_messages_are_returned_as_the_list_they_are(said):
         (assistant(tool_calls=[{"id": "c", "type": "function"}]), "malformed tool call"),
         (assistant(tool_calls=[{"id": "c", "function": {"arguments": "{}"}}]), "malformed tool call"),
         (assistant(tool_calls=["x"]), "malformed tool call"),
+        (assistant(tool_calls=[{**CALL, "extra": {"why": "because"}}]), "malformed tool call"),
         (assistant([{"type": "tool_use", "id": "c", "input": {}}]), "malformed tool call"),
         (assistant(), "empty reply"),
         (assistant(""), "empty reply"),

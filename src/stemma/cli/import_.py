@@ -40,7 +40,8 @@ def import_(
     ],
     store: StoreOption = CONFIGURED,
     as_: Annotated[
-        str | None, typer.Option("--as", metavar="KIND", help="hermes, sharegpt or openai; seen by itself.")
+        str | None,
+        typer.Option("--as", metavar="KIND", help="hermes, sharegpt, llamafactory or openai; seen by itself."),
     ] = None,
     run: Annotated[str | None, typer.Option(help="The run to put the graphs into; else the file's name.")] = None,
     json: JsonOption = False,
@@ -58,7 +59,13 @@ def import_(
             _import_file(file, as_, into, run or _stem(file), known, counts)
     if json:
         Screen().json({"lines": counts.lines, "added": counts.added, "unreadable": counts.bad})
-        return
+    else:
+        _print(store, counts)
+    if counts.bad or not counts.lines:
+        raise typer.Exit(1)
+
+
+def _print(store: str, counts: Counts) -> None:
     screen = Screen()
     there = counts.lines - counts.added - len(counts.bad)
     screen.line((store, "bold"), f": {counts.added:,} graphs added, {there:,} already there")
@@ -66,7 +73,8 @@ def import_(
         screen.line(("  not read   ", "yellow"), problem)
     if counts.bad:
         screen.line(f"  {len(counts.bad):,} lines could not be read")
-        raise typer.Exit(1)
+    if not counts.lines:
+        screen.line(("  not read   ", "yellow"), "there is no line in what was given")
 
 
 def _import_file(file: Path, kind: str | None, into: "Store", run: str, known: set[str], counts: Counts) -> None:

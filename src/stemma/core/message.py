@@ -5,6 +5,7 @@ gives a fresh dict. Two messages are equal when their ids are: when every field 
 `tests/core/test_message.py` proves both.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +17,8 @@ from stemma.errors import BadMessage
 
 REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking", "reasoning_details")
 """Where providers put a reply's reasoning: text, save for `reasoning_details`, a list of objects."""
+RAW_TURN = "raw_turn"
+"""The field of a message that holds the turn of a trajectory file from which it was read; no model sees it."""
 
 
 class Message(msgspec.Struct, frozen=True, eq=False, repr_omit_defaults=True):
@@ -107,6 +110,11 @@ def same_messages(line: list[Message], other: object) -> bool:
     if not isinstance(other, list | tuple):
         return False
     return len(line) == len(other) and all(mine == as_message(theirs) for mine, theirs in zip(line, other, strict=True))
+
+
+def as_sent(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message as a model may see it: without `raw_turn`, which is for writing files."""
+    return {key: value for key, value in message.items() if key != RAW_TURN}
 
 
 class _RoleOnly(msgspec.Struct):

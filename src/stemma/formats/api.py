@@ -109,7 +109,7 @@ def _without_thoughts(content: Any, *, opened_in_prompt: bool) -> tuple[Any, lis
     parts: list[Any] = []
     thoughts: list[str] = []
     for part in content:
-        if _is_thinking(part):
+        if _is_thinking(part) and part.get("type") != "redacted_thinking":  # whose data must go back to the provider
             continue
         if isinstance(part, dict) and isinstance(part.get("text"), str):
             text, more = _split_tags(part["text"], opened_in_prompt and not parts)

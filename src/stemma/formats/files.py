@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stemma.errors import BadRecord, NotFound
+from stemma.errors import BadName, BadRecord, NotFound
 from stemma.formats.jsonl import append, from_json, from_line, remove, to_line
 from stemma.formats.lines import MAX_LINE, numbered_lines
 
@@ -175,6 +175,15 @@ def trajectory_files(path: Path) -> list[Path]:
     if _MERGED in by_stem:
         by_stem = {stem: file for stem, file in by_stem.items() if not _PART.fullmatch(stem)}
     return [by_stem[stem] for stem in sorted(by_stem, key=_natural)]
+
+
+def check_output(source: Path, data: Path) -> None:
+    """`BadName` if the file `data` would replace the trajectory file `source`, or be read with the folder `source`."""
+    if not source.is_dir():
+        if data.resolve() == source.resolve():
+            raise BadName(f"{data} is the file that is read; write to another one")
+    elif data.resolve().parent == source.resolve() and data.name.endswith(_ENDINGS):
+        raise BadName(f"{data} would be read with {source} the next time, and its rows doubled; choose another folder")
 
 
 def _natural(name: str) -> list[str | int]:

@@ -1,6 +1,7 @@
 """Messages → trajectory: the ShareGPT `conversations` list, in both dialects.
 
-`to_trajectory` takes messages as they stand: it moves no inline tags, it converts them where they are.
+`to_trajectory` takes messages of any provider (`shapes.chat_messages`), and their text as it stands: it moves no inline
+tags, it converts them where they are. Blocks whose order a chat message cannot say are written in their order.
 
 style="hermes"    the system turn is generated from the tools offered and never taken from the conversation; every gpt
                   turn has a think block, if only an empty one; the results of one turn's calls stand in one tool turn,
@@ -11,6 +12,10 @@ style="sharegpt"  the older dialect: the conversation's own system messages, a t
 
     >>> to_trajectory([{"role": "user", "content": "6×7?"}, {"role": "assistant", "content": "42"}])[1:]
     [{'from': 'human', 'value': '6×7?'}, {'from': 'gpt', 'value': '<think>\\n</think>\\n42'}]
+
+A message that was read from a trajectory keeps its turn in `raw_turn`, if this module would write it otherwise. That
+turn is written again as it was, as long as it still reads as that message (`from_hermes.count_of_turn`): a system turn
+then stands in the place of the generated one.
 
 Inside JSON bodies control markers are sealed (`markers.seal`). The name of a result is that of the call with its id; by
 position only where one of the two has no id; `unknown` where nothing fits. Every value is a string, and no NaN is ever
@@ -27,10 +32,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from stemma.core.canonical import plain
-from stemma.core.message import REASONING_FIELDS, Message
+from stemma.core.message import RAW_TURN, REASONING_FIELDS, Message
 from stemma.errors import BadMessage, BadTrajectory
 from stemma.formats.api import join_reasoning, structured_reasoning, text_of
 from stemma.formats.markers import PROMPT_HEAD, PROMPT_TAIL, seal
+from stemma.formats.shapes import chat_messages, reply_in_order
 
 Turn = dict[str, str]
 _Call = tuple[Any, str, str]
@@ -39,9 +45,12 @@ _Call = tuple[Any, str, str]
 STYLES = ("hermes", "sharegpt")
 UNKNOWN = "unknown"
 """The name of a tool that nothing tells."""
+EMPTY_THINK = {"hermes": "<think>\n</think>\n", "sharegpt": ""}
+"""How a reply without reasoning begins."""
 _SCRATCHPAD = "<REASONING_SCRATCHPAD>"
 
-_LEFT_OUT = ("system", "developer", "tool")
+_SYSTEM = ("system", "developer")
+_LEFT_OUT = (*_SYSTEM, "tool")
 """Roles that have no turn of their own in the Hermes dialect; a tool's is part of the turn of its call."""
 
 _REASONING_ELSEWHERE = frozenset(REASONING_FIELDS) - {"reasoning"}
@@ -79,10 +88,14 @@ def to_trajectory(
 ) -> list[Turn]:
     """The `conversations` list for API messages; `tools` are those offered to the model, as the API takes them."""
     dicts = [message if type(message) is dict else Message.of(message).to_dict() for message in messages]
+    dicts, origins = chat_messages(dicts)
     if style == "hermes":
-        return [{"from": "system", "value": system_prompt(tools)}, *_hermes_turns(dicts)]
+        turns = _hermes_turns(dicts, origins)
+        if dicts and dicts[0].get("role") in _SYSTEM and _kept_turn(dicts, 0, style):
+            return turns
+        return [{"from": "system", "value": system_prompt(tools)}, *turns]
     if style == "sharegpt":
-        return [_sharegpt_turn(message, at) for at, message in enumerate(dicts)]
+        return _sharegpt_turns(dicts, origins)
     raise BadTrajectory(f"there is no style {style!r}; take one of {', '.join(STYLES)}")
 
 
@@ -135,38 +148,72 @@ def convert_scratchpad_to_think(text: str) -> str:
     return text.replace(_SCRATCHPAD, "<think>").replace("</REASONING_SCRATCHPAD>", "</think>")
 
 
-def _hermes_turns(messages: list[dict[str, Any]]) -> list[Turn]:
+def _hermes_turns(messages: list[dict[str, Any]], origins: Sequence[int]) -> list[Turn]:
     turns: list[Turn] = []
     at, end = 0, len(messages)
     while at < end:
         message = messages[at]
         role = message.get("role")
-        at += 1
+        kept = _kept_turn(messages, at, "hermes")
+        at += kept or 1
         if role == "assistant":
-            calls = _calls(message)
-            turns.append(_gpt_turn(message, calls, "<think>\n</think>\n"))
+            calls = calls_of(message)
+            turns.append(_raw(message) if kept else gpt_turn(message, calls, "hermes"))
             first = at
-            while calls and at < end and messages[at].get("role") == "tool":
+            while calls and at < end and messages[at].get("role") == "tool" and not _kept_turn(messages, at, "hermes"):
                 at += 1
             if at > first:
-                turns.append(_tool_turn(messages[first:at], calls))
+                turns.append(tool_turn(messages[first:at], calls))
+        elif kept:
+            turns.append(_raw(message))
         elif role == "user":
             turns.append({"from": "human", "value": text_of(message.get("content"))})
         elif role not in _LEFT_OUT:
-            raise _no_turn_for(role, at - 1)
+            raise _no_turn_for(role, origins[at - 1])
     return turns
 
 
-def _sharegpt_turn(message: dict[str, Any], at: int) -> Turn:
+def _sharegpt_turns(messages: list[dict[str, Any]], origins: Sequence[int]) -> list[Turn]:
+    turns: list[Turn] = []
+    at = 0
+    while at < len(messages):
+        message = messages[at]
+        kept = _kept_turn(messages, at, "sharegpt")
+        turns.append(_raw(message) if kept else sharegpt_turn(message, origins[at]))
+        at += kept or 1
+    return turns
+
+
+def _kept_turn(messages: list[dict[str, Any]], at: int, style: str) -> int:
+    """How many messages the turn stands for that the message at `at` was read from; 0 if there is none to write."""
+    if RAW_TURN not in messages[at]:
+        return 0
+    from stemma.formats.from_hermes import count_of_turn  # which reads by means of what is here
+
+    return count_of_turn(messages[at][RAW_TURN], messages, at, style)
+
+
+def has_raw_turn(message: dict[str, Any], style: str) -> bool:
+    """Whether a message is written in this style as the turn it was read from, byte for byte, whatever its shape."""
+    return bool(_kept_turn([message], 0, style))
+
+
+def _raw(message: dict[str, Any]) -> Turn:
+    speakers = {"assistant": "gpt", "tool": "tool", "user": "human"}
+    return {"from": speakers.get(message["role"], "system"), "value": message[RAW_TURN]}
+
+
+def sharegpt_turn(message: dict[str, Any], at: int) -> Turn:
+    """The turn of a message in the older dialect; `at` is where it stands."""
     role = message.get("role")
     if role == "assistant":
-        return _gpt_turn(message, _calls(message), "")
+        return gpt_turn(message, calls_of(message), "sharegpt")
     text = text_of(message.get("content"))
     if role == "tool":
         return {"from": "tool", "value": f"<tool_response>\n{text}\n</tool_response>"}
     if role == "user":
         return {"from": "human", "value": text}
-    if role in ("system", "developer"):
+    if role in _SYSTEM:
         return {"from": "system", "value": text}
     raise _no_turn_for(role, at)
 
@@ -175,7 +222,11 @@ def _no_turn_for(role: Any, at: int) -> BadMessage:
     return BadMessage(f"message {at} has the role {role!r}, for which a trajectory has no turn; rename or remove it")
 
 
-def _gpt_turn(message: dict[str, Any], calls: list[_Call], empty_think: str) -> Turn:
+def gpt_turn(message: dict[str, Any], calls: list[_Call], style: str) -> Turn:
+    """The turn of a reply with these calls."""
+    if type(message.get("content")) is list and (ordered := reply_in_order(message)):
+        return _turn_in_order(message, ordered, style)
+    empty_think = EMPTY_THINK[style]
     text = thought = _think_block(message)
     if content := message.get("content"):
         if type(content) is not str:
@@ -195,6 +246,22 @@ def _gpt_turn(message: dict[str, Any], calls: list[_Call], empty_think: str) -> 
     return {"from": "gpt", "value": text + written}
 
 
+def _turn_in_order(message: dict[str, Any], ordered: list[tuple[str, Any]], style: str) -> Turn:
+    """A reply whose text or thoughts go on after a call: each block on lines of its own, in its place."""
+    beside = _think_block({field: message[field] for field in REASONING_FIELDS if field in message})
+    blocks = [block for kind, said in ordered if (block := _block(kind, said))]
+    thinks = beside or any(kind == "thought" or (kind == "text" and "<think>" in said) for kind, said in ordered)
+    return {"from": "gpt", "value": (beside if thinks else EMPTY_THINK[style]) + "\n".join(blocks)}
+
+
+def _block(kind: str, said: Any) -> str:
+    if kind == "call":
+        return "".join(written for _, _, written in calls_of({"tool_calls": [said]}))
+    if kind == "thought":
+        return f"<think>\n{said}\n</think>" if said else ""
+    return convert_scratchpad_to_think(said) if kind == "text" else text_of([said])
+
+
 def _think_block(message: dict[str, Any]) -> str:
     reasoning = message.get("reasoning")
     if not (reasoning and isinstance(reasoning, str) and not reasoning.isspace()):
@@ -208,10 +275,13 @@ def _may_reason_elsewhere(message: dict[str, Any]) -> bool:
     return type(message.get("content")) is list or not _REASONING_ELSEWHERE.isdisjoint(message)
 
 
-def _calls(message: dict[str, Any]) -> list[_Call]:
+def calls_of(message: dict[str, Any]) -> list[_Call]:
     """The calls of a message; what is no call at all (some providers send null) is skipped."""
     found: list[_Call] = []
-    for call in message.get("tool_calls") or ():
+    calls = message.get("tool_calls") or ()
+    if type(message.get("content")) is list and (ordered := reply_in_order(message)):
+        calls = [said for kind, said in ordered if kind == "call"]
+    for call in calls:
         if type(call) is not dict:
             if not call or isinstance(call, str):
                 continue
@@ -227,12 +297,17 @@ def _calls(message: dict[str, Any]) -> list[_Call]:
 
 
 def _tool_call(call_id: Any, name: str, arguments: Any) -> str:
-    written = _rewritten(arguments or "{}") if type(arguments) is str else _written(arguments)
+    written = rewritten(arguments or "{}") if type(arguments) is str else _written(arguments)
     if written is None:
         # All by repr: these are a stranger's words, and a log is read in a terminal.
         _log.warning("the arguments of call %r to %r are not JSON; {} is written for %.200r", call_id, name, arguments)
         written = "{}"
-    return f'<tool_call>\n{{"name": {_sealed_name(name)}, "arguments": {seal(written)}}}\n</tool_call>'
+    return call_text(name, written)
+
+
+def call_text(name: str, arguments: str) -> str:
+    """How a call is written, given its arguments as Python writes JSON."""
+    return f'<tool_call>\n{{"name": {_sealed_name(name)}, "arguments": {seal(arguments)}}}\n</tool_call>'
 
 
 @lru_cache(maxsize=1024)
@@ -240,10 +315,11 @@ def _sealed_name(name: str) -> str:
     return seal(_quoted_name(name))
 
 
-def _tool_turn(results: list[dict[str, Any]], calls: list[_Call]) -> Turn:
+def tool_turn(results: list[dict[str, Any]], calls: list[_Call]) -> Turn:
+    """The turn of all results of a reply with these calls."""
     if len(results) == 1 == len(calls) and results[0].get("tool_call_id") == calls[0][0]:
-        return {"from": "tool", "value": _tool_response(results[0], calls[0][1])}
-    responses = map(_tool_response, results, _names_of_results(results, calls))
+        return {"from": "tool", "value": tool_response(results[0], calls[0][1])}
+    responses = map(tool_response, results, _names_of_results(results, calls))
     return {"from": "tool", "value": "\n".join(responses)}
 
 
@@ -260,7 +336,8 @@ def _names_of_results(results: list[dict[str, Any]], calls: list[_Call]) -> list
     return names
 
 
-def _tool_response(result: dict[str, Any], name: str) -> str:
+def tool_response(result: dict[str, Any], name: str) -> str:
+    """How the result of a call to the tool `name` is written."""
     call_id, content = result.get("tool_call_id", ""), result.get("content")
     written_id = _written_id(call_id)
     written = _text_result(content) if type(content) is str else _other_result(content)
@@ -279,7 +356,7 @@ def _written_id(call_id: Any) -> str:
 def _text_result(content: str) -> str:
     """A result as JSON: parsed where it looks like an object or a list and is one, else the text it is."""
     if content.lstrip()[:1] in ("{", "["):
-        return _rewritten_object(content) or _rewritten(content) or _quoted(content)
+        return _rewritten_object(content) or rewritten(content) or _quoted(content)
     return _quoted(content)
 
 
@@ -300,7 +377,7 @@ _quoted_name = lru_cache(maxsize=1024)(_quoted)
 """For names of tools and keys, of which there are few."""
 
 
-def _rewritten(text: str) -> str | None:
+def rewritten(text: str) -> str | None:
     """JSON text as Python's `json` writes it, or None where it is not JSON."""
     decode = _decode if text.isascii() else _decode_wide
     try:

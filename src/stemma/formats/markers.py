@@ -98,6 +98,11 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\u{ord(marker[0]):04x}{marker[1:]}"
 
 
+def has_sealed(body: str) -> bool:
+    """Whether a marker may be sealed in JSON text."""
+    return "\\u00" in body and _SEALED.search(body) is not None
+
+
 def markers_in(text: str) -> list[str]:
     """The control markers in `text`, one that is there twice twice."""
     return [*_ANGLED.findall(text), *_BRACKETED.findall(text)]

@@ -1,6 +1,6 @@
 """An entry of a dataset file → what it says: messages, tools, which replies are trained, and the columns beside them.
 
-    conversations          Hermes or ShareGPT turns (`from`, `value`); as messages if they have a `role`
+    conversations          Hermes, ShareGPT or LLaMA-Factory turns (`from`, `value`); as messages if they have a `role`
     messages               OpenAI messages, as OpenAI, axolotl and most others have them
     prompt, completion     lists of messages, as TRL has them: replies of the prompt are context
 
@@ -25,8 +25,8 @@ from stemma.formats.entries import entry_metadata
 from stemma.formats.from_hermes import read_trajectory
 from stemma.formats.jsonl import from_json
 
-Kind = Literal["hermes", "sharegpt", "openai"]
-KINDS: tuple[Kind, ...] = ("hermes", "sharegpt", "openai")
+Kind = Literal["hermes", "sharegpt", "llamafactory", "openai"]
+KINDS: tuple[Kind, ...] = ("hermes", "sharegpt", "llamafactory", "openai")
 
 Message = dict[str, Any]
 
@@ -86,18 +86,18 @@ def _trajectory(
     entry: Mapping[str, Any], kind: Kind | None
 ) -> tuple[list[Message], list[dict[str, Any]] | None, list[int]]:
     try:
-        read = read_trajectory(entry, kind)
+        read = read_trajectory(entry, kind, exact=True)
     except BadTrajectory as problem:
         raise BadRecord(str(problem)) from problem
     turns = entry["conversations"]
     replies = [at for at, message in enumerate(read.messages) if message["role"] == "assistant"]
     of_turn = dict(zip((at for at, turn in enumerate(turns) if turn["from"] in _MODEL), replies, strict=True))
-    flagged = {at for at, turn in enumerate(turns) if _is_trained(turn, at, at in of_turn)}
+    flagged = {at for at, turn in enumerate(turns) if len(turn) == 2 or _is_trained(turn, at, at in of_turn)}
     listed = _listed(entry.get("trained_turns"), of_turn)
     return read.messages, read.tools or None, [of_turn[at] for at in of_turn if at in flagged and at in listed]
 
 
-_MODEL = ("gpt", "assistant")
+_MODEL = ("gpt", "assistant", "function_call")
 """Speakers of turns that are the model's."""
 
 

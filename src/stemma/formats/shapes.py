@@ -228,6 +228,30 @@ def _with_calls(known: Any, found: list[Message]) -> Any:
     return [*(known or ()), *(call for call in found if "id" not in call or call["id"] not in ids)]
 
 
+def reply_in_order(message: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
+    """The blocks of a reply that `chat_messages` left as it is, because of their order; None for any other message.
+
+    Each is a `thought` or `text` (a string), a `call` (a chat message's tool call) or a `part` that is neither.
+    """
+    blocks = _blocks(message)
+    if not _is_interleaved(blocks):
+        return None
+    ordered = [_named(block) for block in blocks]
+    ids = [said.get("id") for kind, said in ordered if kind == "call"]
+    beside = message.get("tool_calls")
+    more = [call for call in beside if not isinstance(call, dict) or call.get("id") not in ids] if beside else []
+    return [*ordered, *(("call", call) for call in more)]
+
+
+def _named(block: Any) -> tuple[str, Any]:
+    if _type(block) in _CALL:
+        return "call", _call(block)
+    if (thought := _thought(block)) is not None:
+        return "thought", thought
+    text = _text(block)
+    return ("part", block) if text is None else ("text", text)
+
+
 # ── what others say ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -326,6 +350,8 @@ def _why_calls(calls: Any) -> Untrainable | None:
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str) or not name:
             return "malformed tool call", f"{call!r:.80}"
+        if call.get("extra"):  # from a file whose calls say more than their name and arguments
+            return "malformed tool call", f"the call of {name!r} also says {call['extra']!r:.80}"
     return None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from stemma.core.message import as_sent
 from stemma.formats.api import normalise_reply
 from stemma.formats.from_hermes import from_trajectory
 from stemma.formats.hermes import to_trajectory
@@ -19,7 +20,7 @@ def as_text_messages(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
 ) -> list[dict[str, str]]:
     """The conversation as plain texts: the Hermes prompt, and the conversation's own system message below it."""
-    turns = to_trajectory(messages, tools)
+    turns = to_trajectory(map(as_sent, messages), tools)
     own = [str(m.get("content") or "") for m in messages if m.get("role") == "system"]
     if own:
         head = turns[0]["value"] if tools else ""

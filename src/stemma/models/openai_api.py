@@ -22,6 +22,7 @@ import msgspec
 
 from stemma.core.call import encode_tools, plain_tools
 from stemma.core.canonical import plain
+from stemma.core.message import RAW_TURN, as_sent
 from stemma.models.bodies import JsonBody, Receiver
 from stemma.models.completion import Asked, read_completion
 from stemma.models.endpoint import Endpoint
@@ -204,6 +205,7 @@ class OpenAIModel:
         return write_json({**body, **params})
 
     def _outgoing(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        messages = [as_sent(message) if RAW_TURN in message else message for message in messages]
         if self._reasoning_field == "reasoning":
             return messages
         return [self._renamed(message) if "reasoning" in message else message for message in messages]
