@@ -11,12 +11,11 @@ from datetime import datetime
 
 import pytest
 
-from stemma.errors import BadName, BadRecord, NotFound, NotWritten
+from stemma.errors import BadRecord, NotFound, NotWritten
 from stemma.formats.files import (
     COMPLETED_FILE,
     FAILED_FILE,
     TrajectoryFile,
-    check_output,
     load_trajectories,
     save_trajectory,
 )
@@ -260,14 +259,3 @@ def test_appends_that_wait_while_a_line_is_taken_out_land_in_the_new_file(tmp_pa
     saved = [entry["conversations"][0]["value"] for entry in load_trajectories(path)]
     assert sorted(v for v in saved if not v.startswith("turn")) == sorted([str(i) for i in range(60)] * 3)
     assert [v for v in saved if v.startswith("turn")] == ["turn 59"]
-
-
-def test_an_output_must_not_be_one_of_its_own_sources(tmp_path):
-    source = tmp_path / "data.jsonl"
-    source.write_text("{}\n")
-    for source_of, data in [(source, tmp_path / "x" / ".." / "data.jsonl"), (tmp_path, tmp_path / "train.jsonl")]:
-        with pytest.raises(BadName, match=r"the file that is read|choose another folder"):
-            check_output(source_of, data)
-    check_output(source, tmp_path / "train.jsonl")
-    check_output(tmp_path, tmp_path / "out" / "train.jsonl")
-    check_output(tmp_path, tmp_path / "train.parquet")

@@ -119,8 +119,8 @@ def export(
         Screen().json(msgspec.to_builtins(report))
     else:
         _print(report)
-    if not report.written and report.left_out.keys() <= {"unreadable"}:
-        raise typer.Exit(1)
+    if path.suffix != ".db" and not report.written and report.left_out.keys() <= {"unreadable"}:
+        raise typer.Exit(1)  # nothing in the files could be read
 
 
 def _refuse_flags(trainer: str, why: str, given: dict[str, Any]) -> None:

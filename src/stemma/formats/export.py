@@ -30,8 +30,10 @@ import msgspec
 
 from stemma.core.call import encode_tools
 from stemma.core.canonical import encode
+from stemma.core.message import RAW_TURN
 from stemma.errors import BadMessage, BadName, BadRecord, BadTrajectory, NotWritten, StemmaError
 from stemma.formats.entries import Columns, shaped_metadata
+from stemma.formats.hermes import has_raw_turn
 from stemma.formats.jsonl import to_line
 from stemma.formats.markers import Finding, may_hold_markers
 from stemma.formats.shapes import broken_arguments, missing_arguments, why_untrainable
@@ -76,6 +78,8 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     """Whether arguments that are not a JSON object cannot be written as they were sampled."""
     any_context: bool = False
     """Whether messages that are not text are written as they were recorded."""
+    style: str | None = None
+    """The dialect of trajectories that it writes, in which a turn that was read from a file is written as it was."""
 
 
 class Sink(Protocol):
@@ -240,10 +244,17 @@ class _Exporting:
     def why_not(self, message: Mapping[str, Any]) -> tuple[str, str] | None:
         if message.get("role") != "assistant":
             return "trained message of another role", f"its role is {message.get('role')!r}"
+        if self.is_raw(message):
+            return None
         if why := why_untrainable(message):
             return why
         broken = self.broken(message)
         return (_BROKEN, broken) if broken else None
+
+    def is_raw(self, message: Mapping[str, Any]) -> bool:
+        """Whether a message is written as the turn that it was read from, whatever its shape."""
+        style = self.preset.style
+        return style is not None and RAW_TURN in message and has_raw_turn(dict(message), style)
 
     def broken(self, message: Mapping[str, Any]) -> str | None:
         """The tool call of a message that this format cannot write as it was; None if there is none."""
@@ -311,7 +322,7 @@ class _Exporting:
         for at, message in enumerate(row.messages):
             if message.get("role") != "assistant":
                 _check_parts(at, message)
-            elif at not in row.trained:
+            elif at not in row.trained and not self.is_raw(message):
                 if (why := why_untrainable(message)) and why[0] != "empty reply":
                     raise LeftOut(f"context: {why[0]}", f"message {at}: {why[1]}")
                 if broken := self.broken(message):

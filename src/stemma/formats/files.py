@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stemma.errors import BadName, BadRecord, NotFound
+from stemma.errors import BadRecord, NotFound
 from stemma.formats.jsonl import append, from_json, from_line, remove, to_line
 from stemma.formats.lines import MAX_LINE, numbered_lines
 
@@ -172,18 +172,11 @@ def trajectory_files(path: Path) -> list[Path]:
             by_stem.setdefault(file.name.removesuffix(ending), file)
     if not by_stem:
         raise NotFound(f"{path} holds no trajectory files; looked for {', '.join('*' + e for e in _ENDINGS)}")
+    if (path / "manifest.json").is_file():  # an export, whose receipts are no trajectories
+        by_stem.pop("receipts", None)
     if _MERGED in by_stem:
         by_stem = {stem: file for stem, file in by_stem.items() if not _PART.fullmatch(stem)}
     return [by_stem[stem] for stem in sorted(by_stem, key=_natural)]
-
-
-def check_output(source: Path, data: Path) -> None:
-    """`BadName` if the file `data` would replace the trajectory file `source`, or be read with the folder `source`."""
-    if not source.is_dir():
-        if data.resolve() == source.resolve():
-            raise BadName(f"{data} is the file that is read; write to another one")
-    elif data.resolve().parent == source.resolve() and data.name.endswith(_ENDINGS):
-        raise BadName(f"{data} would be read with {source} the next time, and its rows doubled; choose another folder")
 
 
 def _natural(name: str) -> list[str | int]:

@@ -1,7 +1,8 @@
 """Presets `llamafactory` and `llamafactory-turns`: rows for LLaMA-Factory's `formatting: sharegpt`.
 
-    {"conversations": [{"from", "value"}, …], "system": "…", "tools": "JSON text, or nothing"}
+    {"conversations": [{"from", "value"}, …], "system": "…", "tools": "JSON text, or nothing", "trained_turns": […]}
 
+`trained_turns` says which turns are trained to whoever reads the file again; LLaMA-Factory does not look at it.
 Turns alternate strictly: human or observation, then gpt or function_call. LLaMA-Factory passes over any other row, so
 one that cannot be said in this way is left out here, with its reason. It has two masks, for a whole run: all turns of
 the model are trained, or the last one of each row (`mask_history`). Hence two presets:
@@ -84,7 +85,7 @@ def whole_row(row: TrainingRow) -> list[Written]:
     for turn in turns[1::2]:
         if not turn.trained:
             raise LeftOut("context turn of the model", "it would be trained; `llamafactory-turns` writes such rows")
-    return [Written(_record(row, system, turns), row.trained, _differences(row, turns), _scanned(row))]
+    return [Written(_record(row, system, turns, whole=True), row.trained, _differences(row, turns), _scanned(row))]
 
 
 def turn_rows(row: TrainingRow) -> list[Written]:
@@ -93,7 +94,9 @@ def turn_rows(row: TrainingRow) -> list[Written]:
     places = [at for at, turn in enumerate(turns) if turn.trained]
     scanned = _scanned(row)
     return [
-        Written(_record(row, system, turns[: at + 1]), (message,), _differences(row, turns[: at + 1]), scanned)
+        Written(
+            _record(row, system, turns[: at + 1], whole=False), (message,), _differences(row, turns[: at + 1]), scanned
+        )
         for at, message in zip(places, row.trained, strict=True)
     ]
 
@@ -107,11 +110,12 @@ def _differences(row: TrainingRow, turns: list[Turn]) -> tuple[str, ...]:
     return text_differences(row) + ((MERGED,) if any(turn.merged for turn in turns) else ())
 
 
-def _record(row: TrainingRow, system: str, turns: list[Turn]) -> dict[str, Any]:
+def _record(row: TrainingRow, system: str, turns: list[Turn], *, whole: bool) -> dict[str, Any]:
     conversations = [{"from": turn.speaker, "value": turn.value} for turn in turns]
     # No tools is "": for "[]" LLaMA-Factory writes an empty system turn.
     tools = compact_json([_complete(tool) for tool in row.tools]) if row.tools else ""
-    return {"conversations": conversations, "system": system, "tools": tools}
+    trained = [at for at, turn in enumerate(turns) if turn.trained and (whole or at == len(turns) - 1)]
+    return {"conversations": conversations, "system": system, "tools": tools, "trained_turns": trained}
 
 
 def _complete(tool: Message) -> Message:

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from stemma.core.ids import ROOT, chain, digest
-from stemma.core.message import message_id
+from stemma.core.message import RAW_TURN, message_id
 from stemma.core.receipts import MerkleRoot, Receipt
 from stemma.core.verify import Finding, Kind
 from stemma.errors import BadRecord
@@ -75,6 +75,12 @@ class Turn(msgspec.Struct, frozen=True):
     calls: tuple[tuple[str, str], ...] = ()
     """Name and arguments, as JSON with sorted keys where they are JSON."""
     trained: bool = False
+    raw: str | None = None
+    """The turn as it was read from a file, if it was and would be written otherwise."""
+
+    def is_like(self, other: "Turn") -> bool:
+        """Whether both say the same."""
+        return msgspec.structs.replace(self, raw=None) == msgspec.structs.replace(other, raw=None)
 
 
 def text_manifest(path: Path) -> TextManifest | None:
@@ -273,7 +279,8 @@ def _recorded(message: Message, trained: bool) -> Turn:
     speaker = "system" if role == "developer" else role
     calls = tuple(_call(call) for call in message.get("tool_calls") or () if call) if role == "assistant" else ()
     reasoning = join_reasoning(structured_reasoning(message)) if role == "assistant" else ""
-    return Turn(speaker, text_of(message.get("content")), reasoning, calls, trained)
+    raw = message.get(RAW_TURN)
+    return Turn(speaker, text_of(message.get("content")), reasoning, calls, trained, raw if type(raw) is str else None)
 
 
 def _call(call: Any) -> tuple[str, str]:
@@ -379,7 +386,7 @@ def _differences(preset: str, named: set[str], wanted: list[Turn], found: list[T
         yield f"it has {len(found)} messages; {len(wanted)} were recorded"
         return
     for at, (was, is_) in enumerate(zip(wanted, found, strict=True)):
-        if was != is_:
+        if not was.is_like(is_):
             yield _which(at, was, is_)
 
 
@@ -441,7 +448,9 @@ def _replies_fit(preset: str, named: set[str], was: list[Turn], is_: list[Turn],
 
 
 def _says(preset: str, named: set[str], turn: Turn, text: str) -> bool:
-    """Whether a text is the reply: its thought, its words, its calls, in this order."""
+    """Whether a text is the reply: its thought, its words, its calls, in this order; or the turn it was read from."""
+    if turn.raw is not None and text == turn.raw:
+        return True
     empty = "<think>\n</think>\n" if any(name.startswith("empty think") for name in named) else ""
     content = turn.text.replace("<REASONING_SCRATCHPAD>", "<think>").replace("</REASONING_SCRATCHPAD>", "</think>")
     gap = "\n\n" if preset.startswith("llamafactory") else "\n"
@@ -482,12 +491,13 @@ def _prompts_fit(preset: str, named: set[str], was: list[Turn], is_: list[Turn],
     for speaker, group in groupby(was, lambda turn: turn.speaker):
         turns = list(group)
         if speaker == "tool" and preset != "sharegpt":
-            if not _results_fit([turn.text for turn in turns], next(rest).text):
+            written = next(rest).text
+            if written != turns[0].raw and not _results_fit([turn.text for turn in turns], written):
                 yield f"the results at turn {at} are not those recorded"
             continue
         for turn in turns:
             text = f"<tool_response>\n{turn.text}\n</tool_response>" if speaker == "tool" else turn.text
-            if next(rest).text != text:
+            if next(rest).text not in (text, turn.raw):
                 yield f"a turn at {at} does not say what was recorded"
 
 

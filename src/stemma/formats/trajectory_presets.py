@@ -19,7 +19,7 @@ from stemma.formats.api import text_of
 from stemma.formats.axolotl import hermes_mapping
 from stemma.formats.entries import Columns, shaped_metadata
 from stemma.formats.export import Preset, Written, compact_json
-from stemma.formats.hermes import Turn, sharegpt_entry, system_prompt
+from stemma.formats.hermes import Turn, calls_of, sharegpt_entry, system_prompt
 from stemma.formats.markers import Finding, find_markers
 from stemma.formats.openai import DEVELOPER, markers_of_tools
 from stemma.formats.shapes import broken_arguments
@@ -87,7 +87,7 @@ def _check_results(row: TrainingRow) -> None:
         role = message.get("role")
         if role == "tool" and not answering:
             raise LeftOut("result without a call", f"message {at} is a tool's, and no call stands before it")
-        answering = bool(message.get("tool_calls")) if role == "assistant" else answering and role == "tool"
+        answering = bool(calls_of(message)) if role == "assistant" else answering and role == "tool"
 
 
 def _seen_system(row: TrainingRow) -> list[str]:
@@ -134,6 +134,6 @@ def _sidecars(file: str) -> dict[str, str]:
     return {"README.md": _README.format(file=file), **hermes_mapping(file)}
 
 
-HERMES = Preset(name="hermes", convert=_hermes, sidecars=_sidecars, markers=_markers)
-HERMES_OWN = Preset(name="hermes", convert=_hermes_own, sidecars=_sidecars, markers=_markers)
-SHAREGPT = Preset(name="sharegpt", convert=_sharegpt, markers=_markers)
+HERMES = Preset(name="hermes", convert=_hermes, sidecars=_sidecars, markers=_markers, style="hermes")
+HERMES_OWN = Preset(name="hermes", convert=_hermes_own, sidecars=_sidecars, markers=_markers, style="hermes")
+SHAREGPT = Preset(name="sharegpt", convert=_sharegpt, markers=_markers, style="sharegpt")
