@@ -5,12 +5,12 @@ the context that its line shows. Nobody's exporter wrote these files: each line 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from truth.conversations import Reply, Script, Talk, World
-from truth.judge import Expected, Fault, TextJudge, expected_of
+from truth.judge import UNKNOWN, Expected, Fault, TextJudge, expected_of
 from truth.paths import at_place, export, imported, labels_in
 from truth.readers import read_export
 from truth.shapes import Spoken
@@ -151,6 +151,4 @@ def judge_imported_dataset(dataset: Dataset, store: Path, preset: str, out: Path
 
 
 def _of_file(one: Expected) -> Expected:
-    from dataclasses import replace
-
-    return replace(one, on_policy=None, content=None, raw=False)
+    return replace(one, on_policy=None, content=None, raw=False, finish_reason=UNKNOWN)

@@ -12,7 +12,18 @@ from typing import Any
 from stemma import open_store
 from stemma.cli.main import main
 from truth.conversations import World
-from truth.judge import EVERY_TURN, Expected, Fault, TextJudge, duty, expected_of, judge_tokens, label_of
+from truth.judge import (
+    EVERY_TURN,
+    UNKNOWN,
+    Expected,
+    Fault,
+    TextJudge,
+    duty,
+    empty_label,
+    expected_of,
+    judge_tokens,
+    label_of,
+)
 from truth.readers import TOKEN_PRESETS, Export, Row, Turn, read_export, receipts_of, report_of, token_rows
 from truth.shapes import MARK
 
@@ -100,6 +111,7 @@ def expected_of_rows(world: World, first: Export, preset: str) -> list[Expected]
             if label is None or label not in by_label:
                 continue  # what the first export says wrongly, its own judge has told
             reply = by_label[label]
+            last = not any(later.trained for later in row.turns[at + 1 :])
             both = {duty(reply, first.preset), duty(reply, preset)}
             found.append(
                 replace(
@@ -110,6 +122,7 @@ def expected_of_rows(world: World, first: Export, preset: str) -> list[Expected]
                     content=None,
                     on_policy=None,
                     raw=False,
+                    finish_reason=row.record.get("finish_reason") or None if last else UNKNOWN,
                 )
             )
     return found
@@ -142,7 +155,8 @@ def labels_in(store: Path) -> dict[str, list[str]]:
             graph = opened.load(name)
             messages = graph.messages()
             for call in graph.calls():
-                label = label_of(MARK.findall(json.dumps(messages[call.index]))) or f"{name}#{call.index}"
+                label = label_of(MARK.findall(json.dumps(messages[call.index])))
+                label = label or empty_label(MARK.findall(json.dumps(messages[: call.index])))
                 found.setdefault(call.made, []).append(label)
     return found
 

@@ -234,13 +234,13 @@ def test_a_weight_means_the_same_to_import_and_to_export(tmp_path, weight):
     for name, source in {"file": file, "import": imported(file, tmp_path / "rows.db")}.items():
         try:
             folder = export(source, "openai", tmp_path / name)
-        except CommandFailed:  # nothing to train may be an error; then it is one in both ways
-            ways[name] = None
+        except CommandFailed:  # nothing to train may be an error
+            ways[name] = []
         else:
             ways[name] = sorted(turn.text for turn in trained("openai", folder))
     assert ways["file"] == ways["import"]
     if weight is not None:
-        assert (ways["file"] or []) == (["S1q", "S2q"] if weight else [])
+        assert ways["file"] == (["S1q", "S2q"] if weight else [])
 
 
 @pytest.mark.parametrize("preset", ["hermes", "sharegpt"])
@@ -373,9 +373,12 @@ def test_hermes_says_that_its_system_prompt_is_not_the_one_that_was_used(tmp_pat
     assert report_of(folder)["off_policy"] == 1
 
 
+THOUGHTFUL = {**ANSWER, "reasoning": "S8q a thought, so that no empty one is added"}
+
+
 def test_hermes_writes_the_prompt_that_was_used_if_asked_for(tmp_path):
     graph = MessageGraph([{"role": "system", "content": "C0q own prompt"}, {"role": "user", "content": "C1q"}])
-    graph.record(ANSWER, call())
+    graph.record(THOUGHTFUL, call())
     (record,) = records(export(saved(tmp_path, graph), "hermes", tmp_path / "hermes", "--system", "own"))
     assert record["conversations"][0] == {"from": "system", "value": "C0q own prompt", "train": False}
     assert record["on_policy"] is True
@@ -383,11 +386,12 @@ def test_hermes_writes_the_prompt_that_was_used_if_asked_for(tmp_path):
 
 def test_hermes_is_on_policy_where_the_conversation_used_that_prompt(tmp_path):
     graph = asked()
-    graph.record(ANSWER, call())
+    graph.record(THOUGHTFUL, call())
     (record,) = records(export(saved(tmp_path, graph), "hermes", tmp_path / "one"))
+    assert record["on_policy"] is False
     prompt = record["conversations"][0]["value"]
     graph = MessageGraph([{"role": "system", "content": prompt}, {"role": "user", "content": "C1q"}])
-    graph.record(ANSWER, call())
+    graph.record(THOUGHTFUL, call())
     (tmp_path / "two").mkdir()
     (record,) = records(export(saved(tmp_path / "two", graph), "hermes", tmp_path / "again"))
     assert record["on_policy"] is True

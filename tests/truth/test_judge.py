@@ -38,6 +38,7 @@ def record_of(reply: Reply, world: World) -> dict:
         "model": "m",
         "finish_reason": finish,
         "on_policy": reply.facts not in ("ephemeral", "prefill"),
+        "off_policy": "ephemeral" if reply.facts in ("ephemeral", "prefill") else "",
         "metadata": {"reward": world.rewards.get(reply.conversation)},
     }
 
@@ -95,7 +96,7 @@ CHANGES = {
     "other tools than were offered": lambda rows, receipts: rows[5].update(tools="[]"),
     "calls are lost or made up": lambda rows, receipts: _calling(rows).pop("tool_calls"),
     "arguments are changed": lambda rows, receipts: _calling(rows)["tool_calls"][0]["function"].update(arguments="{}"),
-    "column `on_policy` is missing or wrong": lambda rows, receipts: rows[5].update(on_policy=False),
+    "column `on_policy` is missing or wrong": lambda rows, receipts: rows[5].update(on_policy=False, off_policy="x"),
     "column `metadata.reward` is missing or wrong": lambda rows, receipts: rows[5]["metadata"].update(reward=0.75),
     "an excluded reply that nobody sampled": lambda rows, receipts: receipts[5].update(made="00"),
     "an excluded reply without a reason": lambda rows, receipts: receipts[5].update(reason=""),

@@ -87,7 +87,7 @@ def test_a_dataset_that_is_imported_is_exported_as_it_says(small, kind, preset):
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 def test_truncated_replies_are_trained_if_asked_for(small, preset):
     out = small.new("truncated") / preset
-    small.hold(paths.judge_store(small.world, small.store, preset, out, "store", "--keep-truncated"))
+    small.hold(paths.judge_store(small.world, small.store, preset, out, "store, truncated kept", "--keep-truncated"))
 
 
 @pytest.mark.slow
