@@ -14,7 +14,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from typing import Any, Literal
 
 from truth.conversations import Reply, World
@@ -172,6 +172,9 @@ def _fits(reply: Reply, preset: str) -> bool:
     if not speakers or speakers[0] != "user" or speakers[-1] == "assistant":
         return False
     if any("<|im_end|>" in json.dumps(tool) for tool in reply.tools or []):
+        return False
+    inside = [one.speaker for one in dropwhile(lambda one: one.speaker == "system", reply.context)]
+    if preset in ALTERNATING and "system" in inside:
         return False
     if any(one == two == "assistant" for one, two in pairwise(speakers)):
         return False
@@ -420,7 +423,7 @@ class _TokenJudge:
         self.by_prompt: dict[tuple[int, ...], list[Reply]] = defaultdict(list)
         for reply in world.replies:
             self.by_prompt[tuple(reply.prompt_ids)].append(reply)
-        self.listed = Counter(str(line.get("made")) for line in export.excluded())
+        self.excluded = export.excluded()
         self.made = Counter(reply.made for reply in world.replies)
         self.trained: Counter[int] = Counter()
         self.faults: list[Fault] = []
@@ -433,9 +436,24 @@ class _TokenJudge:
         for row in rows:
             for start, stop in spans(row.trained):
                 self._span(row, start, stop)
+        listed = self._listed()
         for reply in self.world.replies:
-            self._reply(reply, self.trained[id(reply)], self.listed[reply.made])
+            self._reply(reply, self.trained[id(reply)], listed[reply.made])
         return self.faults
+
+    def _listed(self) -> Counter[str]:
+        """How often each reply is listed. A line that says only call and rollout means one of its untrained replies."""
+        listed = Counter(line["made"] for line in self.excluded if "made" in line)
+        waiting: dict[str, list[Reply]] = defaultdict(list)
+        for reply in self.world.replies:
+            if not self.trained[id(reply)] and not listed[reply.made]:
+                waiting[reply.conversation].append(reply)
+        for line in self.excluded:
+            if "made" not in line and (some := waiting[line["rollout"]]):
+                listed[some.pop(0).made] += 1
+            elif "made" not in line:
+                self.fault("an excluded reply that nobody sampled", None, str(line))
+        return listed
 
     def _span(self, row: TokenRow, start: int, stop: int) -> None:
         alike = [

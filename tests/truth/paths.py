@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,7 @@ def judge_imported(world: World, first: Export, store: Path, preset: str, out: P
     return TextJudge(written, expected, path, lambda line: labels.get(str(line.get("made")), [])).judge()
 
 
+@cache
 def labels_in(store: Path) -> dict[str, list[str]]:
     """The label of every reply in a store, by the id of its node."""
     found: dict[str, list[str]] = {}

@@ -62,26 +62,26 @@ def test_a_compressed_store_is_exported_as_it_was_sampled(small, preset):
 
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 @pytest.mark.parametrize("first", paths.IMPORTABLE)
-def test_an_export_that_is_imported_and_exported_trains_the_same(small, first, preset):
-    small.hold(of_imported_rows(small, first, preset))
+def test_an_export_that_is_imported_and_exported_trains_the_same(tiny, first, preset):
+    tiny.hold(of_imported_rows(tiny, first, preset))
 
 
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 @pytest.mark.parametrize("first", paths.IMPORTABLE)
-def test_the_file_of_an_export_that_is_exported_trains_the_same(small, first, preset):
-    small.hold(of_rows(small, first, preset))
+def test_the_file_of_an_export_that_is_exported_trains_the_same(tiny, first, preset):
+    tiny.hold(of_rows(tiny, first, preset))
 
 
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 @pytest.mark.parametrize("kind", datasets.KINDS)
-def test_a_dataset_file_is_exported_as_it_says(small, kind, preset):
-    small.hold(of_dataset(small, kind, preset))
+def test_a_dataset_file_is_exported_as_it_says(tiny, kind, preset):
+    tiny.hold(of_dataset(tiny, kind, preset))
 
 
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 @pytest.mark.parametrize("kind", datasets.KINDS)
-def test_a_dataset_that_is_imported_is_exported_as_it_says(small, kind, preset):
-    small.hold(of_imported_dataset(small, kind, preset))
+def test_a_dataset_that_is_imported_is_exported_as_it_says(tiny, kind, preset):
+    tiny.hold(of_imported_dataset(tiny, kind, preset))
 
 
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
