@@ -193,7 +193,7 @@ class World:
         self.name, self.marks = name, Marks()
         self.replies: list[Reply] = []
         self.talks: list[Talk] = []
-        self.rewards: dict[str, float] = {}
+        self.metadata: dict[str, dict[str, Any]] = {}
         self.vocabulary: dict[str, int] = {}
         self._numbers = count()
 
@@ -222,9 +222,12 @@ class World:
         """All of it in one store."""
         with open_store(path) as store:
             for number, talk in enumerate(self.talks if talks is None else talks):
-                reward = self.rewards.setdefault(talk.name, (number % 5) / 4)
-                group = f"{self.name}-group-{number // 3}"
-                store.save(talk.graph, talk.name, metadata={"reward": reward, "group": group, "split": "a <b> column"})
+                about = {
+                    "reward": (number % 5) / 4,
+                    "group": f"{self.name}-group-{number // 3}",
+                    "split": "a <b> column",
+                }
+                store.save(talk.graph, talk.name, metadata=self.metadata.setdefault(talk.name, about))
         return path
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────

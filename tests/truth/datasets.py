@@ -28,7 +28,11 @@ class Dataset:
     """`conversation` is the number of the line, `index` the place of the message in it."""
 
     def expected(self, preset: str) -> list[Expected]:
-        return [expected_of(reply, preset) for reply in self.replies]
+        return [_of_file(expected_of(reply, preset, self.columns(reply))) for reply in self.replies]
+
+    def columns(self, reply: Reply) -> dict[str, Any]:
+        number = {"difficulty": int(reply.conversation[1:])}
+        return {**number, "origin": {"nested": ["column"]}} if self.kind == "openai" else number
 
 
 def write(world: World, kind: str, folder: Path) -> Dataset:
@@ -130,7 +134,7 @@ def _turn(spoken: Spoken, kind: str) -> dict[str, Any]:
 def judge_dataset(dataset: Dataset, preset: str, out: Path) -> list[Fault]:
     """Export the file itself."""
     written = read_export(preset, export(dataset.file, preset, out))
-    expected = [_of_file(one) for one in dataset.expected(preset)]
+    expected = dataset.expected(preset)
     places = {
         (int(reply.conversation[1:]), reply.index): one.label
         for reply, one in zip(dataset.replies, expected, strict=True)
@@ -144,7 +148,7 @@ def judge_imported_dataset(dataset: Dataset, store: Path, preset: str, out: Path
     if not store.exists():
         imported(dataset.file, store)
     written = read_export(preset, export(store, preset, out))
-    expected = [_of_file(one) for one in dataset.expected(preset)]
+    expected = dataset.expected(preset)
     labels = labels_in(store)
     path = f"{dataset.kind} dataset → import"
     return TextJudge(written, expected, path, lambda line: labels.get(str(line.get("made")), [])).judge()

@@ -12,7 +12,7 @@ system prompt in place of the conversation's own (hermes), tools written as text
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile, pairwise, takewhile
 from typing import Any, Literal
@@ -85,7 +85,10 @@ class Expected:
     raw: bool = True
     """Whether arguments are still the string that was received."""
     finish_reason: str | None = None
-    reward: float | None = None
+    pieces: tuple[tuple[str, str], ...] = ()
+    """The texts of the context byte for byte, each with its speaker; none where only marks are known."""
+    columns: tuple[tuple[str, Any], ...] = ()
+    """The dataset's own columns."""
     shape: str = ""
     """What it is, for whoever reads the fault."""
 
@@ -100,7 +103,9 @@ def empty_label(context: Iterable[str]) -> str:
     return f"the empty reply after {max(context, key=lambda mark: int(mark[1:-1]), default='nothing')}"
 
 
-def expected_of(reply: Reply, preset: str, reward: float | None = None, keep_truncated: bool = False) -> Expected:
+def expected_of(
+    reply: Reply, preset: str, columns: Mapping[str, Any] | None = None, keep_truncated: bool = False
+) -> Expected:
     """What is expected of an export that comes straight from the store."""
     spoken = reply.spoken
     systems = [one for one in reply.context if one.speaker == "system"]
@@ -128,7 +133,8 @@ def expected_of(reply: Reply, preset: str, reward: float | None = None, keep_tru
             for mark in MARK.findall(json.dumps(called.arguments))
         ),
         finish_reason=finish,
-        reward=reward,
+        pieces=tuple((one.speaker, text) for one in reply.context for text in (*one.reasoning, *one.texts)),
+        columns=tuple((columns or {}).items()),
         shape=f"({traits}; after {', '.join(sorted({t for one in reply.context for t in one.traits})) or 'plain'})",
     )
 
@@ -290,17 +296,22 @@ class TextJudge:
                 fault("arguments are changed", f"{sampled.arguments!r} → {written.arguments!r}")
 
     def _context(self, row: Row, at: int, wanted: Expected) -> None:
-        hermes = self.export.preset == "hermes"
+        hermes, lost = self.export.preset == "hermes", set[str]()
         shown = flat((turn.speaker, turn.marks()) for turn in row.turns[:at])
         meant = flat((speaker, marks) for speaker, marks in wanted.context if not (hermes and speaker == "system"))
         if shown != meant and row.record.get("on_policy") is False:
             meant = [mark for mark in meant if mark[1] not in wanted.unspeakable]
         if shown != meant:
             missing = [mark for mark in meant if mark not in shown]
+            lost = {mark for _, mark in missing}
             extra = [mark for mark in shown if mark not in meant]
             detail = f"{wanted.shape} missing {missing}, extra {extra}" if missing or extra else f"{meant} → {shown}"
             problem = "missing from" if missing else "extra in" if extra else "another order in"
             self.fault(f"{problem} the context of a trained reply", wanted.conversation, wanted.label, detail)
+        said = "\0".join(turn.text for turn in row.turns[:at])
+        for speaker, piece in wanted.pieces:
+            if not (_is_said(piece, said) or (hermes and speaker == "system") or set(MARK.findall(piece)) & lost):
+                self.fault("text of the context is changed", wanted.conversation, wanted.label, repr(piece))
         if row.described() != wanted.tools:
             detail = f"offered {wanted.tools}, shown {row.described()}"
             self.fault("other tools than were offered", wanted.conversation, wanted.label, detail)
@@ -317,8 +328,11 @@ class TextJudge:
         if told := self._on_policy(row, known):
             fault("on_policy", f"{told} {last.shape}")
         metadata = row.metadata()
-        if last.reward is not None and metadata.get("reward") != last.reward:
-            fault("metadata.reward", f"{last.reward} → {metadata.get('reward')}")
+        for name, value in last.columns:
+            if metadata.get(name) != value:
+                fault(f"metadata.{name}", f"{value} → {metadata.get(name)}")
+        if self.path == "store" and record.get("id") != last.conversation:
+            fault("id", f"{last.conversation} → {record.get('id')}")
         if last.finish_reason != UNKNOWN and (record.get("finish_reason") or None) != last.finish_reason:
             fault("finish_reason", f"{last.finish_reason} → {record.get('finish_reason')}")
 
@@ -378,6 +392,11 @@ class TextJudge:
         for name, (told, true) in counts.items():
             if told != true:
                 self.fault(f"report.json: `{name}` does not add up", "", "", f"says {told}, is {true}")
+
+
+def _is_said(piece: str, text: str) -> bool:
+    """Whether a text holds a piece, as it is or as JSON writes it."""
+    return piece in text or json.dumps(piece, ensure_ascii=False)[1:-1] in text or json.dumps(piece)[1:-1] in text
 
 
 def _numbered(expected: list[Expected]) -> dict[str, Expected]:

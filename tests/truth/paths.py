@@ -68,7 +68,7 @@ def judge_store(world: World, store: Path, preset: str, out: Path, path: str, *o
 def judge_text(world: World, written: Export, path: str, keep_truncated: bool = False) -> list[Fault]:
     """Judge an export of text that comes from a store with this world."""
     expected = [
-        expected_of(one, written.preset, world.rewards.get(one.conversation), keep_truncated) for one in world.replies
+        expected_of(one, written.preset, world.metadata.get(one.conversation), keep_truncated) for one in world.replies
     ]
     labels: dict[str, list[str]] = {}
     for one, known in zip(world.replies, expected, strict=True):
@@ -121,12 +121,19 @@ def expected_of_rows(world: World, first: Export, preset: str) -> list[Expected]
                     context=tuple((before.speaker, before.marks()) for before in row.turns[:at]),
                     duty="train" if both == {"train"} and _fits_again(row.turns[:at], preset) else "either",
                     content=None,
+                    pieces=(),
+                    columns=_columns(row),
                     on_policy=None,
                     raw=False,
                     finish_reason=row.record.get("finish_reason") or None if last else UNKNOWN,
                 )
             )
     return found
+
+
+def _columns(row: Row) -> tuple[tuple[str, Any], ...]:
+    """The dataset's own columns, as the row has them."""
+    return tuple((name, value) for name, value in row.metadata().items() if name in ("reward", "group", "split"))
 
 
 def _fits_again(before: Iterable[Turn], preset: str) -> bool:

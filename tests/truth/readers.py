@@ -189,7 +189,7 @@ def _recorded(message: dict[str, Any], trained: bool) -> Turn:
     content = message.get("content")
     if not trained:  # whatever else a message of the context holds is there as well
         seen = {mark for one in (*texts, *(json.dumps(call.arguments) for call in calls)) for mark in MARK.findall(one)}
-        texts += [mark for mark in MARK.findall(json.dumps(message)) if mark not in seen]
+        texts += [text for text in _leaves(message) if set(MARK.findall(text)) - seen]
     return Turn(speaker, "\0".join(texts), tuple(calls), trained, content if isinstance(content, str) else None)
 
 
@@ -206,6 +206,14 @@ def _texts_of_recorded(message: dict[str, Any]) -> Iterator[str]:
     yield from thoughts
     content = message.get("content")
     yield from [content] if isinstance(content, str) else _strings(content)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """Every text in a value."""
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _leaves(inner)
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -39,7 +39,7 @@ def record_of(reply: Reply, world: World) -> dict:
         "finish_reason": finish,
         "on_policy": reply.facts not in ("ephemeral", "prefill"),
         "off_policy": "ephemeral" if reply.facts in ("ephemeral", "prefill") else "",
-        "metadata": {"reward": world.rewards.get(reply.conversation)},
+        "metadata": dict(world.metadata[reply.conversation]),
     }
 
 
@@ -65,7 +65,7 @@ def world() -> World:
     made = World()
     for script in [*every_shape(), *drawn(60, start=2)]:
         made.build(script)
-    made.rewards.update({talk.name: 0.5 for talk in made.talks})
+    made.metadata.update({talk.name: {"reward": 0.5, "split": "x"} for talk in made.talks})
     return made
 
 
@@ -92,6 +92,9 @@ CHANGES = {
     ),
     "another order in the context of a trained reply": lambda rows, receipts: rows[5]["messages"].insert(
         0, rows[5]["messages"].pop(1)
+    ),
+    "text of the context is changed": lambda rows, receipts: rows[5]["messages"][1].update(
+        content=rows[5]["messages"][1]["content"].split()[0]
     ),
     "other tools than were offered": lambda rows, receipts: rows[5].update(tools="[]"),
     "calls are lost or made up": lambda rows, receipts: _calling(rows).pop("tool_calls"),
