@@ -60,6 +60,11 @@ class Bench:
     def dataset(self, kind: str) -> datasets.Dataset:
         return self.once(("dataset", kind), lambda: datasets.write(self.world, kind, self.new("datasets")))
 
+    def compressed_dataset(self, kind: str) -> Path:
+        return self.once(
+            ("compressed", kind), lambda: datasets.compressed(self.dataset(kind), self.new("compressed datasets"))
+        )
+
     def hold(self, faults: list[Fault]) -> None:
         """No faults; otherwise all of them, by class."""
         scripts = {reply.conversation: reply.script for reply in self.world.replies}

@@ -11,8 +11,8 @@ from typing import Any
 
 from truth.conversations import Reply, Script, Talk, World
 from truth.judge import UNKNOWN, Expected, Fault, TextJudge, expected_of
-from truth.paths import at_place, export, imported, labels_in
-from truth.readers import read_export
+from truth.paths import at_place, export, imported, judge_again, labels_in, stemma
+from truth.readers import Export, read_dataset, read_export
 from truth.shapes import Spoken
 
 KINDS = ("openai", "sharegpt", "hermes")
@@ -156,3 +156,17 @@ def judge_imported_dataset(dataset: Dataset, store: Path, preset: str, out: Path
 
 def _of_file(one: Expected) -> Expected:
     return replace(one, on_policy=None, content=None, raw=False, finish_reason=UNKNOWN)
+
+
+def compressed(dataset: Dataset, folder: Path) -> Path:
+    """The file with its long conversations summarised."""
+    file = folder / f"{dataset.kind}_compressed.jsonl"
+    how = ("--summarizer", "extractive", "--tokenizer", "estimate", "--budget", "40")
+    stemma("compress", dataset.file, "--out", file, *how)
+    return file
+
+
+def judge_compressed_dataset(world: World, dataset: Dataset, file: Path, preset: str, out: Path) -> list[Fault]:
+    """Export a compressed file: what is left of its turns is trained after what is left of their context."""
+    left = Export(dataset.kind, file.parent, read_dataset(file), {})
+    return judge_again(world, left, preset, out, file)

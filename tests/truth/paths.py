@@ -22,6 +22,7 @@ from truth.judge import (
     duty,
     empty_label,
     expected_of,
+    flat,
     judge_tokens,
     label_of,
 )
@@ -113,13 +114,15 @@ def expected_of_rows(world: World, first: Export, preset: str) -> list[Expected]
                 continue  # what the first export says wrongly, its own judge has told
             reply = by_label[label]
             last = not any(later.trained for later in row.turns[at + 1 :])
+            shown = flat((before.speaker, before.marks()) for before in row.turns[:at])
+            whole = first.preset == "hermes" or shown == flat((one.speaker, one.marks()) for one in reply.context)
             both = {duty(reply, first.preset), duty(reply, preset)}
             found.append(
                 replace(
                     expected_of(reply, preset),
                     tools=row.described(),
                     context=tuple((before.speaker, before.marks()) for before in row.turns[:at]),
-                    duty="train" if both == {"train"} and _fits_again(row.turns[:at], preset) else "either",
+                    duty="train" if whole and both == {"train"} and _fits_again(row.turns[:at], preset) else "either",
                     content=None,
                     pieces=(),
                     columns=_columns(row),
@@ -170,12 +173,13 @@ def labels_in(store: Path) -> dict[str, list[str]]:
     return found
 
 
-def judge_again(world: World, first: Export, preset: str, out: Path) -> list[Fault]:
-    """Export the data file of an export again, with no store in between, and judge it by that export."""
-    written = read_export(preset, export(first.folder / "train.jsonl", preset, out))
+def judge_again(world: World, first: Export, preset: str, out: Path, file: Path | None = None) -> list[Fault]:
+    """Export the data file of an export, or another of the same rows, with no store in between."""
+    written = read_export(preset, export(file or first.folder / "train.jsonl", preset, out))
     expected = expected_of_rows(world, first, preset)
     places = {place: label for row in first.rows for place, label in _places(row)}
-    return TextJudge(written, expected, f"{first.preset} file", lambda line: at_place(line, places)).judge()
+    path = f"{first.preset} file, compressed" if file else f"{first.preset} file"
+    return TextJudge(written, expected, path, lambda line: at_place(line, places)).judge()
 
 
 def _places(row: Row) -> Iterable[tuple[tuple[int, int], str]]:

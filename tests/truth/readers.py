@@ -260,6 +260,19 @@ def _trajectory(number: int, record: dict[str, Any]) -> Row:
     return Row(number, turns, str(record.get("tools") or "") + first, record, tuple(problems))
 
 
+def read_dataset(file: Path) -> list[Row]:
+    """The rows of a file of turns by the rule of the field: a turn of the model is trained unless the file says no."""
+    rows = []
+    for number, line in enumerate(line for line in file.read_bytes().split(b"\n") if line):
+        record = json.loads(line)
+        turns = [Turn("system", record["system"])] if record.get("system") else []
+        for turn in record["conversations"]:
+            trained = turn["from"] == "gpt" and turn.get("train") is not False and turn.get("weight") != 0
+            turns.append(_turn_of_text(turn["from"], turn["value"], trained))
+        rows.append(Row(number, tuple(turns), str(record.get("tools") or ""), record))
+    return rows
+
+
 def _unsloth(number: int, record: dict[str, Any]) -> Row:
     turns = tuple(
         _turn_of_text(turn["role"], turn["content"], turn["role"] == "assistant") for turn in record["conversations"]
