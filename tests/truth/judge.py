@@ -395,7 +395,7 @@ class TextJudge:
 
 
 def _is_said(piece: str, text: str) -> bool:
-    """Whether a text holds a piece, as it is or as JSON writes it, be it with escapes that keep markers from being one."""
+    """Whether a text holds a piece, as it is or as JSON writes it; a marker may be escaped there."""
     text = text.replace("\\u003c", "<").replace("\\u005b", "[")
     return piece in text or json.dumps(piece, ensure_ascii=False)[1:-1] in text or json.dumps(piece)[1:-1] in text
 

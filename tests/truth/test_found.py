@@ -192,6 +192,40 @@ def test_what_cannot_be_carried_leaves_out_what_comes_after_it_and_not_what_came
     assert len(texts) + sum(left_out(folder).values()) == 2
 
 
+@pytest.mark.parametrize("preset", TEXT_PRESETS)
+def test_what_a_file_cannot_say_after_a_reply_does_not_leave_the_reply_out(tmp_path, preset):
+    custom = {"id": "c", "type": "custom", "custom": {"name": "shell", "input": "H1q"}}
+    messages = [
+        {"role": "user", "content": "C1q"},
+        {"role": "assistant", "content": "S1q"},
+        {"role": "user", "content": "C2q"},
+        {"role": "assistant", "content": None, "tool_calls": [custom], "weight": 0},
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"messages": messages}) + "\n")
+    assert [turn.marks() for turn in trained(preset, export(file, preset, tmp_path / preset))] == [("S1q",)]
+
+
+@pytest.mark.parametrize("preset", TEXT_PRESETS)
+def test_arguments_that_are_null_are_not_trained_as_an_object(tmp_path, preset):
+    null = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": None}}
+    folder = after_one_reply(tmp_path, {"role": "assistant", "content": "S1q", "tool_calls": [null]}, preset)
+    assert not [one for turn in trained(preset, folder) for one in turn.calls if one.arguments in ({}, "{}")]
+    assert sum(left_out(folder).values()) + report_of(folder)["trained_messages"] == 2
+
+
+@pytest.mark.parametrize("preset", ["trl-turns", "axolotl-turns", "llamafactory-turns"])
+def test_a_row_names_differences_of_its_own_context_and_not_of_what_came_later(tmp_path, preset):
+    graph = asked()
+    graph.record({"role": "assistant", "content": "S1q"}, call())
+    graph.append({"role": "developer", "content": "C2q"})
+    graph.append({"role": "user", "content": "C3q"})
+    graph.record(ANSWER, call())
+    rows = read_export(preset, export(saved(tmp_path, graph), preset, tmp_path / preset)).rows
+    first = next(row for row in rows if any(turn.trained and "S1q" in turn.text for turn in row.turns))
+    assert first.record["on_policy"] is True
+
+
 # ── our own rows, read back ──────────────────────────────────────────────────────────────────────────────────
 
 
