@@ -63,7 +63,7 @@ def judge_labels(
     path = "labels"
     lost = [Fault("the trainer drops rows", preset, path, "", "", f"{len(written)} written, {len(rows)} prepared")]
     found = Export(preset, folder, rows, report_of(folder), receipts_of(folder))
-    return (lost if len(rows) != len(written) else []) + judge_text(world, found, path)
+    return (lost if len(rows) != len(written) else []) + judge_text(world, found, path, parsed=True)
 
 
 def _row(number: int, ids: list[int], labels: list[int], words: Any, written: list[dict[str, Any]]) -> Row:

@@ -66,11 +66,14 @@ def judge_store(world: World, store: Path, preset: str, out: Path, path: str, *o
     return judge_text(world, read_export(preset, folder), path, "--keep-truncated" in options)
 
 
-def judge_text(world: World, written: Export, path: str, keep_truncated: bool = False) -> list[Fault]:
-    """Judge an export of text that comes from a store with this world."""
+def judge_text(
+    world: World, written: Export, path: str, keep_truncated: bool = False, parsed: bool = False
+) -> list[Fault]:
+    """Judge an export of text that comes from a store with this world; `parsed` if a trainer has read arguments."""
     expected = [
         expected_of(one, written.preset, world.metadata.get(one.conversation), keep_truncated) for one in world.replies
     ]
+    expected = [replace(one, raw=False) for one in expected] if parsed else expected
     labels: dict[str, list[str]] = {}
     for one, known in zip(world.replies, expected, strict=True):
         labels.setdefault(one.made, []).append(known.label)
