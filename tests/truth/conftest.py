@@ -1,4 +1,4 @@
-"""Two worlds for the tests of this folder: every shape once; and every shape with what hypothesis draws."""
+"""Worlds for the tests of this folder: every shape once, and what hypothesis draws; the longer a path, the fewer."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +60,11 @@ class Bench:
     def dataset(self, kind: str) -> datasets.Dataset:
         return self.once(("dataset", kind), lambda: datasets.write(self.world, kind, self.new("datasets")))
 
+    def compressed_dataset(self, kind: str) -> Path:
+        return self.once(
+            ("compressed", kind), lambda: datasets.compressed(self.dataset(kind), self.new("compressed datasets"))
+        )
+
     def hold(self, faults: list[Fault]) -> None:
         """No faults; otherwise all of them, by class."""
         scripts = {reply.conversation: reply.script for reply in self.world.replies}
@@ -75,3 +80,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench.of([*every_shape(), *drawn(30, start=1)], tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench.of([*every_shape()[::2], *drawn(20, start=2)], tmp_path_factory.mktemp("tiny"))

@@ -33,6 +33,8 @@ PLAIN_REPLIES = ("text", "text", "one_call", "thought_in_reasoning")
 PLAIN_CONTEXTS = ("question", "question", "question_parts")
 CALL_FACTS = ("plain", "plain", "plain", "plain", "stop", "length", "content_filter", "untrainable", "undelivered",
               "ephemeral", "prefill")  # fmt: skip
+TRAINED = ("plain", "stop", "ephemeral", "prefill")
+"""Facts of calls whose replies may be trained."""
 OPENINGS = ("system user", "user", "system user", "developer user", "system parts user", "system", "nothing",
             "two systems user", "assistant first")  # fmt: skip
 TOOLS = ("none", "two", "two", "marker", "two then one")
@@ -147,7 +149,7 @@ class Reply:
     spoken: Spoken
     context: tuple[Spoken, ...]
     sampled_context: tuple[bool, ...]
-    """Which messages of the context are replies as they were sampled in exactly that place."""
+    """Which messages of the context are replies that may be trained, as they were sampled in exactly that place."""
     tools: list[dict[str, Any]] | None
     facts: str
     linear: bool = True
@@ -191,7 +193,7 @@ class World:
         self.name, self.marks = name, Marks()
         self.replies: list[Reply] = []
         self.talks: list[Talk] = []
-        self.rewards: dict[str, float] = {}
+        self.metadata: dict[str, dict[str, Any]] = {}
         self.vocabulary: dict[str, int] = {}
         self._numbers = count()
 
@@ -220,9 +222,12 @@ class World:
         """All of it in one store."""
         with open_store(path) as store:
             for number, talk in enumerate(self.talks if talks is None else talks):
-                reward = self.rewards.setdefault(talk.name, (number % 5) / 4)
-                group = f"{self.name}-group-{number // 3}"
-                store.save(talk.graph, talk.name, metadata={"reward": reward, "group": group, "split": "a <b> column"})
+                about = {
+                    "reward": (number % 5) / 4,
+                    "group": f"{self.name}-group-{number // 3}",
+                    "split": "a <b> column",
+                }
+                store.save(talk.graph, talk.name, metadata=self.metadata.setdefault(talk.name, about))
         return path
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -330,7 +335,8 @@ class World:
         spoken = REPLIES[shape](self.marks, "S")
         reply = Reply(
             conversation=talk.name, script=script, spoken=spoken, context=tuple(talk.line),
-            sampled_context=tuple(one is not None for one in talk.fresh), tools=tools, facts=facts,
+            sampled_context=tuple(one is not None and one.facts in TRAINED for one in talk.fresh),
+            tools=tools, facts=facts,
         )  # fmt: skip
         talk.graph.record(spoken.message, self._call(reply))
         talk.line.append(spoken)

@@ -5,14 +5,14 @@ the context that its line shows. Nobody's exporter wrote these files: each line 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from truth.conversations import Reply, Script, Talk, World
-from truth.judge import Expected, Fault, TextJudge, expected_of
-from truth.paths import at_place, export, imported, labels_in
-from truth.readers import read_export
+from truth.judge import UNKNOWN, Expected, Fault, TextJudge, expected_of
+from truth.paths import at_place, export, imported, judge_again, labels_in, stemma
+from truth.readers import Export, read_dataset, read_export
 from truth.shapes import Spoken
 
 KINDS = ("openai", "sharegpt", "hermes")
@@ -28,7 +28,11 @@ class Dataset:
     """`conversation` is the number of the line, `index` the place of the message in it."""
 
     def expected(self, preset: str) -> list[Expected]:
-        return [expected_of(reply, preset) for reply in self.replies]
+        return [_of_file(expected_of(reply, preset, self.columns(reply))) for reply in self.replies]
+
+    def columns(self, reply: Reply) -> dict[str, Any]:
+        number = {"difficulty": int(reply.conversation[1:])}
+        return {**number, "origin": {"nested": ["column"]}} if self.kind == "openai" else number
 
 
 def write(world: World, kind: str, folder: Path) -> Dataset:
@@ -130,7 +134,7 @@ def _turn(spoken: Spoken, kind: str) -> dict[str, Any]:
 def judge_dataset(dataset: Dataset, preset: str, out: Path) -> list[Fault]:
     """Export the file itself."""
     written = read_export(preset, export(dataset.file, preset, out))
-    expected = [_of_file(one) for one in dataset.expected(preset)]
+    expected = dataset.expected(preset)
     places = {
         (int(reply.conversation[1:]), reply.index): one.label
         for reply, one in zip(dataset.replies, expected, strict=True)
@@ -144,13 +148,25 @@ def judge_imported_dataset(dataset: Dataset, store: Path, preset: str, out: Path
     if not store.exists():
         imported(dataset.file, store)
     written = read_export(preset, export(store, preset, out))
-    expected = [_of_file(one) for one in dataset.expected(preset)]
+    expected = dataset.expected(preset)
     labels = labels_in(store)
     path = f"{dataset.kind} dataset → import"
     return TextJudge(written, expected, path, lambda line: labels.get(str(line.get("made")), [])).judge()
 
 
 def _of_file(one: Expected) -> Expected:
-    from dataclasses import replace
+    return replace(one, on_policy=None, content=None, raw=False, finish_reason=UNKNOWN)
 
-    return replace(one, on_policy=None, content=None, raw=False)
+
+def compressed(dataset: Dataset, folder: Path) -> Path:
+    """The file with its long conversations summarised."""
+    file = folder / f"{dataset.kind}_compressed.jsonl"
+    how = ("--summarizer", "extractive", "--tokenizer", "estimate", "--budget", "40")
+    stemma("compress", dataset.file, "--out", file, *how)
+    return file
+
+
+def judge_compressed_dataset(world: World, dataset: Dataset, file: Path, preset: str, out: Path) -> list[Fault]:
+    """Export a compressed file: what is left of its turns is trained after what is left of their context."""
+    left = Export(dataset.kind, file.parent, read_dataset(file), {})
+    return judge_again(world, left, preset, out, file)

@@ -4,16 +4,17 @@ For every sampled reply: it is trained exactly once, byte for byte, after exactl
 as excluded, with a reason. Nothing else is trained. The report's counts agree, in replies. A reply that no format has
 a difficulty with must be trained, and one that nobody may train must not be: `duty` says which.
 
-What a format forces is allowed and nothing more: Hermes rows begin with a generated system prompt in place of the
-conversation's own, and must say `on_policy: false` for it.
+What a format forces is allowed where the row says so, with `on_policy: false` and a reason in `off_policy`: a generated
+system prompt in place of the conversation's own (hermes), tools written as text (unsloth), questions merged into one
+(llamafactory), arguments in the context that are no JSON. A row that says so without such a cause is a fault, too.
 """
 
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import dropwhile, pairwise, takewhile
 from typing import Any, Literal
 
 from truth.conversations import Reply, World
@@ -22,11 +23,13 @@ from truth.shapes import MARK, Spoken, ToolCall, parsed
 
 Duty = Literal["train", "leave out", "either"]
 
-NEVER = {"empty", "refusal", "media", "function_call", "custom", "redacted", "unknown part", "content_filter",
+NEVER = {"empty", "refusal", "media", "function_call", "custom", "redacted", "unknown part",
          "untrainable", "undelivered"}  # fmt: skip
 """Replies that no text preset trains."""
 HARMLESS = {"padded", "ephemeral", "prefill"}
 """Traits that no format has a difficulty with."""
+UNKNOWN = "?"
+"""A finish reason that the path does not let one know."""
 KEEP_BROKEN_ARGUMENTS = ("openai", "parquet")
 EVERY_TURN = ("llamafactory", "unsloth")
 """Formats that train every turn of the model, so that a row cannot have one as context."""
@@ -74,11 +77,18 @@ class Expected:
     system: str | None = None
     """The text of the conversation's only system message."""
     on_policy: bool | None = True
-    """None if the path does not let one know."""
+    """Whether the model saw its context and nothing else; None if the path does not let one know."""
+    differs: bool = False
+    """Whether the format forces the context to differ, as far as the format's rules are known here."""
+    unspeakable: frozenset[str] = frozenset()
+    """Marks of arguments in the context that are no JSON, which some formats cannot say."""
     raw: bool = True
     """Whether arguments are still the string that was received."""
     finish_reason: str | None = None
-    reward: float | None = None
+    pieces: tuple[tuple[str, str], ...] = ()
+    """The texts of the context byte for byte, each with its speaker; none where only marks are known."""
+    columns: tuple[tuple[str, Any], ...] = ()
+    """The dataset's own columns."""
     shape: str = ""
     """What it is, for whoever reads the fault."""
 
@@ -88,14 +98,21 @@ def label_of(marks: Iterable[str]) -> str | None:
     return min((mark for mark in marks if mark[0] == "S"), key=lambda mark: int(mark[1:-1]), default=None)
 
 
-def expected_of(reply: Reply, preset: str, reward: float | None = None, keep_truncated: bool = False) -> Expected:
+def empty_label(context: Iterable[str]) -> str:
+    """What names a reply that says nothing: the newest text before it."""
+    return f"the empty reply after {max(context, key=lambda mark: int(mark[1:-1]), default='nothing')}"
+
+
+def expected_of(
+    reply: Reply, preset: str, columns: Mapping[str, Any] | None = None, keep_truncated: bool = False
+) -> Expected:
     """What is expected of an export that comes straight from the store."""
     spoken = reply.spoken
     systems = [one for one in reply.context if one.speaker == "system"]
     traits = " ".join(sorted(reply.traits)) or "plain"
     finish = {"stop": "stop", "length": "length", "content_filter": "content_filter"}.get(reply.facts)
     return Expected(
-        label=label_of(spoken.marks()) or f"{reply.conversation}/{reply.made}/{id(reply)}",
+        label=label_of(spoken.marks()) or empty_label(mark for one in reply.context for mark in one.marks()),
         conversation=reply.conversation,
         thoughts=spoken.reasoning,
         texts=spoken.texts,
@@ -107,9 +124,34 @@ def expected_of(reply: Reply, preset: str, reward: float | None = None, keep_tru
         content=spoken.content(),
         system=systems[0].content() if len(systems) == 1 else None,
         on_policy=reply.facts not in ("ephemeral", "prefill"),
+        differs=_differs(reply, preset),
+        unspeakable=frozenset(
+            mark
+            for one in reply.context
+            if "bad arguments" in one.traits
+            for called in one.calls
+            for mark in MARK.findall(json.dumps(called.arguments))
+        ),
         finish_reason=finish,
-        reward=reward,
+        pieces=tuple((one.speaker, text) for one in reply.context for text in (*one.reasoning, *one.texts)),
+        columns=tuple((columns or {}).items()),
         shape=f"({traits}; after {', '.join(sorted({t for one in reply.context for t in one.traits})) or 'plain'})",
+    )
+
+
+def _differs(reply: Reply, preset: str) -> bool:
+    """Whether a format may have to show another context than the model saw."""
+    context = reply.context
+    if preset in ("openai", "parquet"):
+        return False
+    if any(one.message["role"] == "developer" or "bad arguments" in one.traits for one in (*context, reply.spoken)):
+        return True
+    speakers = [one.speaker for one in context if one.speaker != "system"]
+    merged = any("assistant" not in pair for pair in pairwise(speakers))
+    return (
+        preset == "hermes"
+        or (preset == "unsloth" and bool(reply.tools))
+        or (preset in ALTERNATING and (merged or len([one for one in context if one.speaker == "system"]) > 1))
     )
 
 
@@ -120,7 +162,8 @@ def described(tools: Any) -> tuple[str, ...]:
 def duty(reply: Reply, preset: str, keep_truncated: bool = False) -> Duty:
     """Whether a text preset must train a reply, must not, or may do either as long as it says so."""
     traits = reply.traits
-    if traits & NEVER or ("length" in traits and not keep_truncated):
+    cut = traits & {"length", "content_filter"}
+    if traits & NEVER or (cut and not keep_truncated):
         return "leave out"
     if "bad arguments" in traits and preset not in KEEP_BROKEN_ARGUMENTS:
         return "leave out"
@@ -135,6 +178,9 @@ def _fits(reply: Reply, preset: str) -> bool:
     if not speakers or speakers[0] != "user" or speakers[-1] == "assistant":
         return False
     if any("<|im_end|>" in json.dumps(tool) for tool in reply.tools or []):
+        return False
+    inside = [one.speaker for one in dropwhile(lambda one: one.speaker == "system", reply.context)]
+    if preset in ALTERNATING and "system" in inside:
         return False
     if any(one == two == "assistant" for one, two in pairwise(speakers)):
         return False
@@ -168,13 +214,18 @@ class TextJudge:
 
     def __init__(self, export: Export, expected: list[Expected], path: str, identify: Identify) -> None:
         self.export, self.path, self.identify = export, path, identify
-        self.expected = {one.label: one for one in expected}
+        self.expected = _numbered(expected)
         self.of_mark = {mark: one for one in expected for mark in one.marks}
         self.trained: Counter[str] = Counter()
         self.faults: list[Fault] = []
 
     def fault(self, problem: str, where: str, mark: str, detail: str = "") -> None:
         self.faults.append(Fault(problem, self.export.preset, self.path, where, mark, detail[:400]))
+
+    def alike(self, name: str) -> list[str]:
+        """The replies of that name: several only if they say nothing."""
+        labels = [name, *(f"{name} #{number}" for number in range(1, 100))]
+        return list(takewhile(lambda label: label in self.expected, labels))
 
     def judge(self) -> list[Fault]:
         for row in self.export.rows:
@@ -245,15 +296,22 @@ class TextJudge:
                 fault("arguments are changed", f"{sampled.arguments!r} → {written.arguments!r}")
 
     def _context(self, row: Row, at: int, wanted: Expected) -> None:
-        hermes = self.export.preset == "hermes"
+        hermes, lost = self.export.preset == "hermes", set[str]()
         shown = flat((turn.speaker, turn.marks()) for turn in row.turns[:at])
         meant = flat((speaker, marks) for speaker, marks in wanted.context if not (hermes and speaker == "system"))
+        if shown != meant and row.record.get("on_policy") is False:
+            meant = [mark for mark in meant if mark[1] not in wanted.unspeakable]
         if shown != meant:
             missing = [mark for mark in meant if mark not in shown]
+            lost = {mark for _, mark in missing}
             extra = [mark for mark in shown if mark not in meant]
             detail = f"{wanted.shape} missing {missing}, extra {extra}" if missing or extra else f"{meant} → {shown}"
             problem = "missing from" if missing else "extra in" if extra else "another order in"
             self.fault(f"{problem} the context of a trained reply", wanted.conversation, wanted.label, detail)
+        said = "\0".join(turn.text for turn in row.turns[:at])
+        for speaker, piece in wanted.pieces:
+            if not (_is_said(piece, said) or (hermes and speaker == "system") or set(MARK.findall(piece)) & lost):
+                self.fault("text of the context is changed", wanted.conversation, wanted.label, repr(piece))
         if row.described() != wanted.tools:
             detail = f"offered {wanted.tools}, shown {row.described()}"
             self.fault("other tools than were offered", wanted.conversation, wanted.label, detail)
@@ -267,22 +325,30 @@ class TextJudge:
         for column in ("id", "model", "finish_reason", "on_policy", "metadata"):
             if column not in record:
                 fault(column, "missing")
-        if "on_policy" in record and self._on_policy(row, known) not in (None, record["on_policy"]):
-            fault("on_policy", f"{record.get('on_policy')} {last.shape}")
+        if told := self._on_policy(row, known):
+            fault("on_policy", f"{told} {last.shape}")
         metadata = row.metadata()
-        if last.reward is not None and metadata.get("reward") != last.reward:
-            fault("metadata.reward", f"{last.reward} → {metadata.get('reward')}")
-        if (record.get("finish_reason") or None) not in (last.finish_reason, None):
-            fault("finish_reason", f"{last.finish_reason} → {record['finish_reason']}")
-        if last.finish_reason and not record.get("finish_reason"):
-            fault("finish_reason", f"{last.finish_reason} is lost")
+        for name, value in last.columns:
+            if metadata.get(name) != value:
+                fault(f"metadata.{name}", f"{value} → {metadata.get(name)}")
+        if self.path == "store" and record.get("id") != last.conversation:
+            fault("id", f"{last.conversation} → {record.get('id')}")
+        if last.finish_reason != UNKNOWN and (record.get("finish_reason") or None) != last.finish_reason:
+            fault("finish_reason", f"{last.finish_reason} → {record.get('finish_reason')}")
 
-    def _on_policy(self, row: Row, known: list[Expected]) -> bool | None:
-        if any(one.on_policy is False for one in known):
-            return False
-        if self.export.preset == "hermes" and any(row.turns[0].text != one.system for one in known):
-            return False
-        return None if any(one.on_policy is None for one in known) else True
+    def _on_policy(self, row: Row, known: list[Expected]) -> str:
+        """What is wrong with what a row says of its context."""
+        says, why = row.record.get("on_policy"), row.record.get("off_policy", "")
+        replaced = self.export.preset == "hermes" and any(row.turns[0].text != one.system for one in known)
+        if type(says) is not bool:
+            return f"is {says!r}"
+        if says is bool(why):
+            return f"is {says}, and `off_policy` is {why!r}"
+        if says and (replaced or any(one.on_policy is False for one in known)):
+            return "is true, and the model saw something else"
+        if not says and not any(one.differs or one.on_policy is not True for one in known):
+            return f"is false without a cause: {why!r}"
+        return ""
 
     def _replies(self) -> None:
         listed = Counter(self._identified())
@@ -304,7 +370,7 @@ class TextJudge:
     def _identified(self) -> list[str]:
         found: list[str] = []
         for line in self.export.excluded():
-            meant = [label for label in self.identify(line) if label in self.expected]
+            meant = [label for name in self.identify(line) for label in self.alike(name)]
             if not meant:
                 self.fault("an excluded reply that nobody sampled", str(line.get("rollout")), "", str(line))
             elif not line.get("reason"):
@@ -326,6 +392,23 @@ class TextJudge:
         for name, (told, true) in counts.items():
             if told != true:
                 self.fault(f"report.json: `{name}` does not add up", "", "", f"says {told}, is {true}")
+
+
+def _is_said(piece: str, text: str) -> bool:
+    """Whether a text holds a piece, as it is or as JSON writes it; a marker may be escaped there."""
+    text = text.replace("\\u003c", "<").replace("\\u005b", "[")
+    return piece in text or json.dumps(piece, ensure_ascii=False)[1:-1] in text or json.dumps(piece)[1:-1] in text
+
+
+def _numbered(expected: list[Expected]) -> dict[str, Expected]:
+    """By label; replies that say nothing may share theirs, and get numbers."""
+    found: dict[str, Expected] = {}
+    for one in expected:
+        again = (
+            sum(label == one.label or label.startswith(f"{one.label} #") for label in found) if " " in one.label else 0
+        )
+        found[f"{one.label} #{again}" if again else one.label] = one
+    return found
 
 
 def remains(text: str, pieces: tuple[str, ...]) -> tuple[str, str | None]:
@@ -360,7 +443,7 @@ class _TokenJudge:
         self.by_prompt: dict[tuple[int, ...], list[Reply]] = defaultdict(list)
         for reply in world.replies:
             self.by_prompt[tuple(reply.prompt_ids)].append(reply)
-        self.listed = Counter(str(line.get("made")) for line in export.excluded())
+        self.excluded = export.excluded()
         self.made = Counter(reply.made for reply in world.replies)
         self.trained: Counter[int] = Counter()
         self.faults: list[Fault] = []
@@ -373,9 +456,24 @@ class _TokenJudge:
         for row in rows:
             for start, stop in spans(row.trained):
                 self._span(row, start, stop)
+        listed = self._listed()
         for reply in self.world.replies:
-            self._reply(reply, self.trained[id(reply)], self.listed[reply.made])
+            self._reply(reply, self.trained[id(reply)], listed[reply.made])
         return self.faults
+
+    def _listed(self) -> Counter[str]:
+        """How often each reply is listed. A line that says only call and rollout means one of its untrained replies."""
+        listed = Counter(line["made"] for line in self.excluded if "made" in line)
+        waiting: dict[str, list[Reply]] = defaultdict(list)
+        for reply in self.world.replies:
+            if not self.trained[id(reply)] and not listed[reply.made]:
+                waiting[reply.conversation].append(reply)
+        for line in self.excluded:
+            if "made" not in line and (some := waiting[line["rollout"]]):
+                listed[some.pop(0).made] += 1
+            elif "made" not in line:
+                self.fault("an excluded reply that nobody sampled", None, str(line))
+        return listed
 
     def _span(self, row: TokenRow, start: int, stop: int) -> None:
         alike = [

@@ -6,13 +6,26 @@ import shutil
 from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from stemma import open_store
 from stemma.cli.main import main
 from truth.conversations import World
-from truth.judge import EVERY_TURN, Expected, Fault, TextJudge, duty, expected_of, judge_tokens, label_of
+from truth.judge import (
+    EVERY_TURN,
+    UNKNOWN,
+    Expected,
+    Fault,
+    TextJudge,
+    duty,
+    empty_label,
+    expected_of,
+    flat,
+    judge_tokens,
+    label_of,
+)
 from truth.readers import TOKEN_PRESETS, Export, Row, Turn, read_export, receipts_of, report_of, token_rows
 from truth.shapes import MARK
 
@@ -53,11 +66,14 @@ def judge_store(world: World, store: Path, preset: str, out: Path, path: str, *o
     return judge_text(world, read_export(preset, folder), path, "--keep-truncated" in options)
 
 
-def judge_text(world: World, written: Export, path: str, keep_truncated: bool = False) -> list[Fault]:
-    """Judge an export of text that comes from a store with this world."""
+def judge_text(
+    world: World, written: Export, path: str, keep_truncated: bool = False, parsed: bool = False
+) -> list[Fault]:
+    """Judge an export of text that comes from a store with this world; `parsed` if a trainer has read arguments."""
     expected = [
-        expected_of(one, written.preset, world.rewards.get(one.conversation), keep_truncated) for one in world.replies
+        expected_of(one, written.preset, world.metadata.get(one.conversation), keep_truncated) for one in world.replies
     ]
+    expected = [replace(one, raw=False) for one in expected] if parsed else expected
     labels: dict[str, list[str]] = {}
     for one, known in zip(world.replies, expected, strict=True):
         labels.setdefault(one.made, []).append(known.label)
@@ -100,19 +116,30 @@ def expected_of_rows(world: World, first: Export, preset: str) -> list[Expected]
             if label is None or label not in by_label:
                 continue  # what the first export says wrongly, its own judge has told
             reply = by_label[label]
+            last = not any(later.trained for later in row.turns[at + 1 :])
+            shown = flat((before.speaker, before.marks()) for before in row.turns[:at])
+            whole = first.preset == "hermes" or shown == flat((one.speaker, one.marks()) for one in reply.context)
             both = {duty(reply, first.preset), duty(reply, preset)}
             found.append(
                 replace(
                     expected_of(reply, preset),
                     tools=row.described(),
                     context=tuple((before.speaker, before.marks()) for before in row.turns[:at]),
-                    duty="train" if both == {"train"} and _fits_again(row.turns[:at], preset) else "either",
+                    duty="train" if whole and both == {"train"} and _fits_again(row.turns[:at], preset) else "either",
                     content=None,
+                    pieces=(),
+                    columns=_columns(row),
                     on_policy=None,
                     raw=False,
+                    finish_reason=row.record.get("finish_reason") or None if last else UNKNOWN,
                 )
             )
     return found
+
+
+def _columns(row: Row) -> tuple[tuple[str, Any], ...]:
+    """The dataset's own columns, as the row has them."""
+    return tuple((name, value) for name, value in row.metadata().items() if name in ("reward", "group", "split"))
 
 
 def _fits_again(before: Iterable[Turn], preset: str) -> bool:
@@ -134,6 +161,7 @@ def judge_imported(world: World, first: Export, store: Path, preset: str, out: P
     return TextJudge(written, expected, path, lambda line: labels.get(str(line.get("made")), [])).judge()
 
 
+@cache
 def labels_in(store: Path) -> dict[str, list[str]]:
     """The label of every reply in a store, by the id of its node."""
     found: dict[str, list[str]] = {}
@@ -142,17 +170,19 @@ def labels_in(store: Path) -> dict[str, list[str]]:
             graph = opened.load(name)
             messages = graph.messages()
             for call in graph.calls():
-                label = label_of(MARK.findall(json.dumps(messages[call.index]))) or f"{name}#{call.index}"
+                label = label_of(MARK.findall(json.dumps(messages[call.index])))
+                label = label or empty_label(MARK.findall(json.dumps(messages[: call.index])))
                 found.setdefault(call.made, []).append(label)
     return found
 
 
-def judge_again(world: World, first: Export, preset: str, out: Path) -> list[Fault]:
-    """Export the data file of an export again, with no store in between, and judge it by that export."""
-    written = read_export(preset, export(first.folder / "train.jsonl", preset, out))
+def judge_again(world: World, first: Export, preset: str, out: Path, file: Path | None = None) -> list[Fault]:
+    """Export the data file of an export, or another of the same rows, with no store in between."""
+    written = read_export(preset, export(file or first.folder / "train.jsonl", preset, out))
     expected = expected_of_rows(world, first, preset)
     places = {place: label for row in first.rows for place, label in _places(row)}
-    return TextJudge(written, expected, f"{first.preset} file", lambda line: at_place(line, places)).judge()
+    path = f"{first.preset} file, compressed" if file else f"{first.preset} file"
+    return TextJudge(written, expected, path, lambda line: at_place(line, places)).judge()
 
 
 def _places(row: Row) -> Iterable[tuple[tuple[int, int], str]]:

@@ -189,7 +189,7 @@ def _recorded(message: dict[str, Any], trained: bool) -> Turn:
     content = message.get("content")
     if not trained:  # whatever else a message of the context holds is there as well
         seen = {mark for one in (*texts, *(json.dumps(call.arguments) for call in calls)) for mark in MARK.findall(one)}
-        texts += [mark for mark in MARK.findall(json.dumps(message)) if mark not in seen]
+        texts += [text for text in _leaves(message) if set(MARK.findall(text)) - seen]
     return Turn(speaker, "\0".join(texts), tuple(calls), trained, content if isinstance(content, str) else None)
 
 
@@ -206,6 +206,14 @@ def _texts_of_recorded(message: dict[str, Any]) -> Iterator[str]:
     yield from thoughts
     content = message.get("content")
     yield from [content] if isinstance(content, str) else _strings(content)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """Every text in a value."""
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _leaves(inner)
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -250,6 +258,19 @@ def _trajectory(number: int, record: dict[str, Any]) -> Row:
         problems.append("turns without `train`: axolotl's mapping for this file trains every gpt turn")
     first = turns[0].text if turns and turns[0].speaker == "system" else ""
     return Row(number, turns, str(record.get("tools") or "") + first, record, tuple(problems))
+
+
+def read_dataset(file: Path) -> list[Row]:
+    """The rows of a file of turns by the rule of the field: a turn of the model is trained unless the file says no."""
+    rows = []
+    for number, line in enumerate(line for line in file.read_bytes().split(b"\n") if line):
+        record = json.loads(line)
+        turns = [Turn("system", record["system"])] if record.get("system") else []
+        for turn in record["conversations"]:
+            trained = turn["from"] == "gpt" and turn.get("train") is not False and turn.get("weight") != 0
+            turns.append(_turn_of_text(turn["from"], turn["value"], trained))
+        rows.append(Row(number, tuple(turns), str(record.get("tools") or ""), record))
+    return rows
 
 
 def _unsloth(number: int, record: dict[str, Any]) -> Row:

@@ -192,6 +192,40 @@ def test_what_cannot_be_carried_leaves_out_what_comes_after_it_and_not_what_came
     assert len(texts) + sum(left_out(folder).values()) == 2
 
 
+@pytest.mark.parametrize("preset", TEXT_PRESETS)
+def test_what_a_file_cannot_say_after_a_reply_does_not_leave_the_reply_out(tmp_path, preset):
+    custom = {"id": "c", "type": "custom", "custom": {"name": "shell", "input": "H1q"}}
+    messages = [
+        {"role": "user", "content": "C1q"},
+        {"role": "assistant", "content": "S1q"},
+        {"role": "user", "content": "C2q"},
+        {"role": "assistant", "content": None, "tool_calls": [custom], "weight": 0},
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"messages": messages}) + "\n")
+    assert [turn.marks() for turn in trained(preset, export(file, preset, tmp_path / preset))] == [("S1q",)]
+
+
+@pytest.mark.parametrize("preset", TEXT_PRESETS)
+def test_arguments_that_are_null_are_not_trained_as_an_object(tmp_path, preset):
+    null = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": None}}
+    folder = after_one_reply(tmp_path, {"role": "assistant", "content": "S1q", "tool_calls": [null]}, preset)
+    assert not [one for turn in trained(preset, folder) for one in turn.calls if one.arguments in ({}, "{}")]
+    assert sum(left_out(folder).values()) + report_of(folder)["trained_messages"] == 2
+
+
+@pytest.mark.parametrize("preset", ["trl-turns", "axolotl-turns", "llamafactory-turns"])
+def test_a_row_names_differences_of_its_own_context_and_not_of_what_came_later(tmp_path, preset):
+    graph = asked()
+    graph.record({"role": "assistant", "content": "S1q"}, call())
+    graph.append({"role": "developer", "content": "C2q"})
+    graph.append({"role": "user", "content": "C3q"})
+    graph.record(ANSWER, call())
+    rows = read_export(preset, export(saved(tmp_path, graph), preset, tmp_path / preset)).rows
+    first = next(row for row in rows if any(turn.trained and "S1q" in turn.text for turn in row.turns))
+    assert first.record["on_policy"] is True
+
+
 # ── our own rows, read back ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -234,13 +268,13 @@ def test_a_weight_means_the_same_to_import_and_to_export(tmp_path, weight):
     for name, source in {"file": file, "import": imported(file, tmp_path / "rows.db")}.items():
         try:
             folder = export(source, "openai", tmp_path / name)
-        except CommandFailed:  # nothing to train may be an error; then it is one in both ways
-            ways[name] = None
+        except CommandFailed:  # nothing to train may be an error
+            ways[name] = []
         else:
             ways[name] = sorted(turn.text for turn in trained("openai", folder))
     assert ways["file"] == ways["import"]
     if weight is not None:
-        assert (ways["file"] or []) == (["S1q", "S2q"] if weight else [])
+        assert ways["file"] == (["S1q", "S2q"] if weight else [])
 
 
 @pytest.mark.parametrize("preset", ["hermes", "sharegpt"])
@@ -373,9 +407,12 @@ def test_hermes_says_that_its_system_prompt_is_not_the_one_that_was_used(tmp_pat
     assert report_of(folder)["off_policy"] == 1
 
 
+THOUGHTFUL = {**ANSWER, "reasoning": "S8q a thought, so that no empty one is added"}
+
+
 def test_hermes_writes_the_prompt_that_was_used_if_asked_for(tmp_path):
     graph = MessageGraph([{"role": "system", "content": "C0q own prompt"}, {"role": "user", "content": "C1q"}])
-    graph.record(ANSWER, call())
+    graph.record(THOUGHTFUL, call())
     (record,) = records(export(saved(tmp_path, graph), "hermes", tmp_path / "hermes", "--system", "own"))
     assert record["conversations"][0] == {"from": "system", "value": "C0q own prompt", "train": False}
     assert record["on_policy"] is True
@@ -383,11 +420,12 @@ def test_hermes_writes_the_prompt_that_was_used_if_asked_for(tmp_path):
 
 def test_hermes_is_on_policy_where_the_conversation_used_that_prompt(tmp_path):
     graph = asked()
-    graph.record(ANSWER, call())
+    graph.record(THOUGHTFUL, call())
     (record,) = records(export(saved(tmp_path, graph), "hermes", tmp_path / "one"))
+    assert record["on_policy"] is False
     prompt = record["conversations"][0]["value"]
     graph = MessageGraph([{"role": "system", "content": prompt}, {"role": "user", "content": "C1q"}])
-    graph.record(ANSWER, call())
+    graph.record(THOUGHTFUL, call())
     (tmp_path / "two").mkdir()
     (record,) = records(export(saved(tmp_path / "two", graph), "hermes", tmp_path / "again"))
     assert record["on_policy"] is True

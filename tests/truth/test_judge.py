@@ -38,7 +38,8 @@ def record_of(reply: Reply, world: World) -> dict:
         "model": "m",
         "finish_reason": finish,
         "on_policy": reply.facts not in ("ephemeral", "prefill"),
-        "metadata": {"reward": world.rewards.get(reply.conversation)},
+        "off_policy": "ephemeral" if reply.facts in ("ephemeral", "prefill") else "",
+        "metadata": dict(world.metadata[reply.conversation]),
     }
 
 
@@ -64,7 +65,7 @@ def world() -> World:
     made = World()
     for script in [*every_shape(), *drawn(60, start=2)]:
         made.build(script)
-    made.rewards.update({talk.name: 0.5 for talk in made.talks})
+    made.metadata.update({talk.name: {"reward": 0.5, "split": "x"} for talk in made.talks})
     return made
 
 
@@ -92,10 +93,13 @@ CHANGES = {
     "another order in the context of a trained reply": lambda rows, receipts: rows[5]["messages"].insert(
         0, rows[5]["messages"].pop(1)
     ),
+    "text of the context is changed": lambda rows, receipts: rows[5]["messages"][1].update(
+        content=rows[5]["messages"][1]["content"].split()[0]
+    ),
     "other tools than were offered": lambda rows, receipts: rows[5].update(tools="[]"),
     "calls are lost or made up": lambda rows, receipts: _calling(rows).pop("tool_calls"),
     "arguments are changed": lambda rows, receipts: _calling(rows)["tool_calls"][0]["function"].update(arguments="{}"),
-    "column `on_policy` is missing or wrong": lambda rows, receipts: rows[5].update(on_policy=False),
+    "column `on_policy` is missing or wrong": lambda rows, receipts: rows[5].update(on_policy=False, off_policy="x"),
     "column `metadata.reward` is missing or wrong": lambda rows, receipts: rows[5]["metadata"].update(reward=0.75),
     "an excluded reply that nobody sampled": lambda rows, receipts: receipts[5].update(made="00"),
     "an excluded reply without a reason": lambda rows, receipts: receipts[5].update(reason=""),

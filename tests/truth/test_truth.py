@@ -45,6 +45,11 @@ def of_imported_dataset(bench, kind, preset):
     return datasets.judge_imported_dataset(bench.dataset(kind), store, preset, out)
 
 
+def of_compressed_dataset(bench, preset, kind="sharegpt"):
+    file, out = bench.compressed_dataset(kind), bench.new("compressed dataset", kind) / preset
+    return datasets.judge_compressed_dataset(bench.world, bench.dataset(kind), file, preset, out)
+
+
 @pytest.mark.parametrize("preset", ALL)
 def test_a_store_is_exported_as_it_was_sampled(large, preset):
     large.hold(of_store(large, preset))
@@ -62,32 +67,37 @@ def test_a_compressed_store_is_exported_as_it_was_sampled(small, preset):
 
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 @pytest.mark.parametrize("first", paths.IMPORTABLE)
-def test_an_export_that_is_imported_and_exported_trains_the_same(small, first, preset):
-    small.hold(of_imported_rows(small, first, preset))
+def test_an_export_that_is_imported_and_exported_trains_the_same(tiny, first, preset):
+    tiny.hold(of_imported_rows(tiny, first, preset))
 
 
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 @pytest.mark.parametrize("first", paths.IMPORTABLE)
-def test_the_file_of_an_export_that_is_exported_trains_the_same(small, first, preset):
-    small.hold(of_rows(small, first, preset))
+def test_the_file_of_an_export_that_is_exported_trains_the_same(tiny, first, preset):
+    tiny.hold(of_rows(tiny, first, preset))
 
 
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 @pytest.mark.parametrize("kind", datasets.KINDS)
-def test_a_dataset_file_is_exported_as_it_says(small, kind, preset):
-    small.hold(of_dataset(small, kind, preset))
+def test_a_dataset_file_is_exported_as_it_says(tiny, kind, preset):
+    tiny.hold(of_dataset(tiny, kind, preset))
 
 
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 @pytest.mark.parametrize("kind", datasets.KINDS)
-def test_a_dataset_that_is_imported_is_exported_as_it_says(small, kind, preset):
-    small.hold(of_imported_dataset(small, kind, preset))
+def test_a_dataset_that_is_imported_is_exported_as_it_says(tiny, kind, preset):
+    tiny.hold(of_imported_dataset(tiny, kind, preset))
+
+
+@pytest.mark.parametrize("preset", TEXT_PRESETS)
+def test_a_compressed_dataset_is_exported_as_it_says(tiny, preset):
+    tiny.hold(of_compressed_dataset(tiny, preset))
 
 
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 def test_truncated_replies_are_trained_if_asked_for(small, preset):
     out = small.new("truncated") / preset
-    small.hold(paths.judge_store(small.world, small.store, preset, out, "store", "--keep-truncated"))
+    small.hold(paths.judge_store(small.world, small.store, preset, out, "store, truncated kept", "--keep-truncated"))
 
 
 @pytest.mark.slow
@@ -100,6 +110,7 @@ def test_thousands_of_conversations_hold_in_every_preset_and_on_every_path(tmp_p
         for way in (of_store, of_merged_stores, of_compressed_store):
             faults += way(bench, preset)
     for preset in TEXT_PRESETS:
+        faults += of_compressed_dataset(bench, preset)
         for first in paths.IMPORTABLE:
             faults += of_imported_rows(bench, first, preset) + of_rows(bench, first, preset)
         for kind in datasets.KINDS:
