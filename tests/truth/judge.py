@@ -296,7 +296,7 @@ class TextJudge:
                 fault("arguments are changed", f"{sampled.arguments!r} → {written.arguments!r}")
 
     def _context(self, row: Row, at: int, wanted: Expected) -> None:
-        hermes, lost = self.export.preset == "hermes", set[str]()
+        hermes, lost = self.export.preset == "hermes" and row.turns[0].text != wanted.system, set[str]()
         shown = flat((turn.speaker, turn.marks()) for turn in row.turns[:at])
         meant = flat((speaker, marks) for speaker, marks in wanted.context if not (hermes and speaker == "system"))
         if shown != meant and row.record.get("on_policy") is False:

@@ -93,7 +93,7 @@ def turn_rows(row: TrainingRow) -> list[Written]:
     (whole,) = axolotl_row(row)
     messages = whole.record["messages"]
     return [
-        Written({**whole.record, "messages": _only_last_trained(messages[: at + 1])}, (at,), whole.differs)
+        Written({**whole.record, "messages": _only_last_trained(messages[: at + 1])}, (at,), text_differences(row, at))
         for at in row.trained
     ]
 

@@ -239,7 +239,7 @@ class _Exporting:
             else:
                 kept.append(number)
         self.exclude(lost, rows=1)
-        return row.cut(kept)
+        return row.cut(kept) if lost else row
 
     def why_not(self, message: Mapping[str, Any]) -> tuple[str, str] | None:
         if message.get("role") != "assistant":
@@ -279,6 +279,11 @@ class _Exporting:
         """The longest part of a row that can be written; if a part can, so can every shorter one."""
         found: list[Written] = []
         fits, fails = 0, len(row.trained)
+        if row.trained[-1] + 1 < len(row.messages):  # what stands after the last reply need not be written
+            try:
+                return self.convert(row.cut(range(fails))), row.cut(range(fails))
+            except LeftOut as problem:
+                why = problem
         while fails - fits > 1:
             middle = (fits + fails) // 2
             try:

@@ -219,8 +219,9 @@ def _tagged_calls(value: str, at: int) -> str:
 def _style(entry: Mapping[str, Any], turns: list[_Turn]) -> str:
     if _looks_like_hermes(entry, turns):
         return "hermes"
-    calls = any(turn["from"] == "function_call" for turn in entry["conversations"])
-    return "llamafactory" if calls or isinstance(entry.get("system"), str) else "sharegpt"
+    speakers = {turn["from"] for turn in entry["conversations"]}
+    own = speakers & {"function_call", "observation"} or isinstance(entry.get("system"), str)
+    return "llamafactory" if own and "tool" not in speakers else "sharegpt"
 
 
 def _looks_like_hermes(entry: Mapping[str, Any], turns: list[_Turn]) -> bool:

@@ -85,7 +85,14 @@ def whole_row(row: TrainingRow) -> list[Written]:
     for turn in turns[1::2]:
         if not turn.trained:
             raise LeftOut("context turn of the model", "it would be trained; `llamafactory-turns` writes such rows")
-    return [Written(_record(row, system, turns, whole=True), row.trained, _differences(row, turns), _scanned(row))]
+    return [
+        Written(
+            _record(row, system, turns, whole=True),
+            row.trained,
+            _differences(row, turns, row.trained[-1]),
+            _scanned(row),
+        )
+    ]
 
 
 def turn_rows(row: TrainingRow) -> list[Written]:
@@ -95,7 +102,10 @@ def turn_rows(row: TrainingRow) -> list[Written]:
     scanned = _scanned(row)
     return [
         Written(
-            _record(row, system, turns[: at + 1], whole=False), (message,), _differences(row, turns[: at + 1]), scanned
+            _record(row, system, turns[: at + 1], whole=False),
+            (message,),
+            _differences(row, turns[: at + 1], message),
+            scanned,
         )
         for at, message in zip(places, row.trained, strict=True)
     ]
@@ -106,8 +116,8 @@ def _scanned(row: TrainingRow) -> dict[str, Any]:
     return {"messages": text_messages(row), "tools": row.tools}
 
 
-def _differences(row: TrainingRow, turns: list[Turn]) -> tuple[str, ...]:
-    return text_differences(row) + ((MERGED,) if any(turn.merged for turn in turns) else ())
+def _differences(row: TrainingRow, turns: list[Turn], last: int) -> tuple[str, ...]:
+    return text_differences(row, last) + ((MERGED,) if any(turn.merged for turn in turns) else ())
 
 
 def _record(row: TrainingRow, system: str, turns: list[Turn], *, whole: bool) -> dict[str, Any]:

@@ -56,10 +56,11 @@ def protocol_difference(row: TrainingRow) -> tuple[str, ...]:
     return (PROTOCOL,) if hermes else ()
 
 
-def text_differences(row: TrainingRow) -> tuple[str, ...]:
-    """How `text_messages` and a template differ from what the model saw."""
+def text_differences(row: TrainingRow, last: int | None = None) -> tuple[str, ...]:
+    """How `text_messages` and a template differ from what the model saw, up to the message `last`."""
     found = protocol_difference(row)
-    return (*found, DEVELOPER) if any(message.get("role") == "developer" for message in row.messages) else found
+    messages = row.messages if last is None else row.messages[: last + 1]
+    return (*found, DEVELOPER) if any(message.get("role") == "developer" for message in messages) else found
 
 
 def lean_messages(row: TrainingRow) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import IO, Any
 
+from stemma.core.message import as_sent
 from stemma.errors import MissingExtra
 from stemma.formats.export import Preset, Written
 from stemma.formats.jsonl import to_line
@@ -41,7 +42,7 @@ def parquet_row(row: TrainingRow) -> list[Written]:
     """The row in flat columns."""
     reward: Any = row.metadata.get("reward")
     record = {
-        "messages": _json(row.messages),
+        "messages": _json([as_sent(message) for message in row.messages]),
         "trained": list(row.trained),
         "tools": _json(row.tools or None),
         "timestamp": _unicode(row.timestamp),

@@ -151,7 +151,7 @@ class TrainingRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def cut(self, trained: Sequence[int]) -> "TrainingRow":
         """The row that trains only these of its replies (numbers of `trained`), ending with the last of them."""
-        if len(trained) == len(self.trained):
+        if len(trained) == len(self.trained) and (not trained or self.trained[-1] == len(self.messages) - 1):
             return self
         replies = tuple(self.replies[n] for n in trained)
         end = replies[-1].at + 1 if replies else 0
@@ -304,7 +304,7 @@ def rows_of_entry(
             yield excluded(row, reply, *why)
     kept = [n for n, why in enumerate(whys) if not why]
     if kept or not whys:
-        yield row.cut(kept)
+        yield row.cut(kept) if len(kept) < len(whys) else row
 
 
 def calls_of_entry(read: Entry) -> tuple[Call, Call]:

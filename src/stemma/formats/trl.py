@@ -110,12 +110,11 @@ def trl_rows(row: TrainingRow, completions: Callable[[TrainingRow], Iterator[Spa
         for call in message.get("tool_calls", []):
             call["function"]["arguments"] = _object(call, at)
     tools = compact_json(row.tools or None)
-    differs = text_differences(row)
     return [
         Written(
             {"prompt": _prompt(messages, first), "completion": messages[first : last + 1], "tools": tools},
             tuple(at for at in row.trained if first <= at <= last),
-            differs,
+            text_differences(row, last),
         )
         for first, last in completions(row)
     ]
