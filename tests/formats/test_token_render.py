@@ -45,3 +45,25 @@ def test_what_is_missing_is_named(tokenizer):
     tokenizer.with_name("tokenizer_config.json").unlink()
     with pytest.raises(NotFound, match="no chat template beside"):
         renderer(tokenizer)
+
+
+@pytest.fixture
+def truncating(tokenizer):
+    """The same, as files made for training are: cut at two tokens and padded to eight."""
+    made = tokenizers.Tokenizer.from_file(str(tokenizer))
+    made.enable_truncation(2)
+    made.enable_padding(length=8)
+    made.save(str(tokenizer))
+    return tokenizer
+
+
+def test_a_truncation_or_padding_in_the_file_changes_no_context_and_no_count(truncating):
+    from stemma.formats.counting import token_counter
+
+    [one] = captured(Chat(user("hi hi hi hi hi hi hi hi hi")).says("yes", extra={"ephemeral": "psst"}).graph)
+    assert list(unpack_ids(renderer(truncating)(one))) == [1, 2, *[3] * 9, 4]
+    assert token_counter(truncating)(["hi " * 100, "hi"]) == 101
+
+
+def test_a_tokenizer_may_be_named_by_its_folder(tokenizer):
+    assert token_text(tokenizer.parent)(3) == "hi"

@@ -17,9 +17,8 @@ from stemma.compress.counting import ESTIMATE, Counter, Estimate, FileCounter
 from stemma.compress.endpoint_counter import EndpointCounter
 from stemma.compress.errors import BadTokenizer
 from stemma.errors import BadRecord, MissingExtra, NotFound
-from stemma.formats.jsonl import from_line
+from stemma.formats.tokenizer import FILE, open_tokenizer, settings_beside, special_tokens, template_beside
 
-_FILE = "tokenizer.json"
 _ADVICE = (
     "give --tokenizer a tokenizer.json or its folder, a GGUF, the URL of an endpoint with /tokenize, a hub id that is "
     "in the cache of this machine, or `estimate` (four bytes a token)"
@@ -36,17 +35,19 @@ async def open_counter(name: str, *, hub: Path, trust_remote_code: bool = True) 
     if path.suffix == ".gguf":
         return await _gguf(path)
     file = _find(path, hub)
-    settings = _beside(file)
+    settings = _settings(file)
     if "auto_map" in settings and not trust_remote_code:
         raise BadTokenizer(
             f"{name} brings code of its own, which is not run, and trust_remote_code is false; {_ADVICE}"
         )
-    return FileCounter(await asyncio.to_thread(_load, file), name, _template(file, settings), _special(settings))
+    return FileCounter(
+        await asyncio.to_thread(_load, file), name, template_beside(file, settings), special_tokens(settings)
+    )
 
 
 def _find(path: Path, hub: Path) -> Path:
-    if path.is_dir() and (path / _FILE).is_file():
-        return path / _FILE
+    if path.is_dir() and (path / FILE).is_file():
+        return path / FILE
     if path.is_file():
         return path
     kept = hub / f"models--{str(path).replace('/', '--')}"
@@ -54,7 +55,7 @@ def _find(path: Path, hub: Path) -> Path:
         commit = (kept / "refs" / "main").read_text().strip()
     except OSError:
         raise NotFound(f"there is no tokenizer {str(path)!r} on this machine; {_ADVICE}") from None
-    file = kept / "snapshots" / commit / _FILE
+    file = kept / "snapshots" / commit / FILE
     if not file.is_file():
         raise NotFound(f"{path} is in the hub's cache without a tokenizer.json; {_ADVICE}")
     return file
@@ -62,45 +63,16 @@ def _find(path: Path, hub: Path) -> Path:
 
 def _load(file: Path) -> Any:
     try:
-        from tokenizers import Tokenizer
-    except ImportError as problem:
-        raise MissingExtra("counting tokens needs tokenizers: pip install 'stemmata[tokens]'") from problem
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as problem:  # the library raises nothing narrower
-        raise BadTokenizer(f"{file} is no tokenizer.json: {problem}") from problem
-    tokenizer.no_truncation()  # files made for training often carry a limit, beyond which nothing would count
-    tokenizer.no_padding()
-    return tokenizer
-
-
-def _beside(file: Path) -> dict[str, Any]:
-    """What tokenizer_config.json says; nothing if it is not there."""
-    config = file.with_name("tokenizer_config.json")
-    if not config.is_file():
-        return {}
-    try:
-        return from_line(config.read_bytes())
+        return open_tokenizer(file)
     except BadRecord as problem:
-        raise BadTokenizer(f"{config}: {problem}") from problem
+        raise BadTokenizer(str(problem)) from problem
 
 
-def _template(file: Path, settings: dict[str, Any]) -> str | None:
-    """The chat template: a file beside the tokenizer, or in its settings, alone or under the name `default`."""
-    own = file.with_name("chat_template.jinja")
-    if own.is_file():
-        return own.read_text(encoding="utf-8")
-    found = settings.get("chat_template")
-    if isinstance(found, list):
-        found = next((one.get("template") for one in found if one.get("name") == "default"), None)
-    return found if isinstance(found, str) else None
-
-
-def _special(settings: dict[str, Any]) -> dict[str, str]:
-    """The tokens that templates name: bos_token and its like."""
-    tokens = {name: value for name, value in settings.items() if name.endswith("_token")}
-    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in tokens.items()}
-    return {name: text for name, text in texts.items() if isinstance(text, str)}
+def _settings(file: Path) -> dict[str, Any]:
+    try:
+        return settings_beside(file)
+    except BadRecord as problem:
+        raise BadTokenizer(str(problem)) from problem
 
 
 async def _gguf(path: Path) -> Counter:
