@@ -30,8 +30,12 @@ def verify_export(manifest_path: Path, *, recompute: int, gguf: Path | None, jso
     manifest, checked = prove_export(manifest_path)
     again = _recomputed(manifest_path, recompute, gguf) if recompute and not checked.findings else None
     try:
-        print_ = _print_json if json else _print
-        print_(manifest_path, manifest, checked, again)
+        if json:
+            _print_json(manifest_path, manifest, checked, again)
+        elif manifest is None:
+            _print_findings(Screen(), checked)
+        else:
+            _print(manifest_path, manifest, checked, again)
     finally:
         if checked.findings:
             raise typer.Exit(2)
@@ -75,16 +79,17 @@ async def _both(engine: "Engine", some: "list[tuple[RowLine, WrittenRow]]") -> t
     return captured, again
 
 
-def _print_json(path: Path, manifest: "Manifest", checked: "Checked", again: "Difference | None") -> None:
+def _print_json(path: Path, manifest: "Manifest | None", checked: "Checked", again: "Difference | None") -> None:
     level = {"L0": checked.excluded.get("no tokens", 0), "L2": checked.trained - checked.off_policy}
     Screen().json(
         {
-            "export": str(path.parent / manifest.file),
+            "export": str(path.parent / manifest.file) if manifest else str(path),
             "sound": not checked.findings,
             "calls_by_level": level,
-            "root": manifest.root,
+            "root": manifest.root if manifest else None,
             "checked": msgspec.to_builtins(checked),
-            "breaks": manifest.breaks,
+            "breaks": manifest.breaks if manifest else {},
+            "logprobs": manifest.logprobs if manifest else {},
             "recomputed": None if again is None else msgspec.to_builtins(again),
         }
     )
@@ -99,16 +104,22 @@ def _print(path: Path, manifest: "Manifest", checked: "Checked", again: "Differe
     screen.line(("  calls  ", "dim"), f"{checked.trained:,} of {checked.calls:,} trained, each exactly once")
     for reason, count in sorted(checked.excluded.items()):
         screen.line(("  left out  ", "yellow"), f"{count:,} × {reason}")
+    if checked.forced_tokens:
+        screen.line(("  forced  ", "yellow"), f"{checked.forced_tokens:,} sampled tokens, listed and not trained")
     for cause, count in sorted(manifest.breaks.items()):
         screen.line(("  break  ", "cyan"), f"{count:,} × {cause}")
     _print_levels(screen, checked, again)
+    _print_findings(screen, checked)
+    if not checked.findings:
+        screen.line(("proven", "green"), f": root {manifest.root}")
+
+
+def _print_findings(screen: Screen, checked: "Checked") -> None:
     width = max((len(finding.kind) for finding in checked.findings), default=0)
     for finding in checked.findings:
         screen.line((pad(finding.kind, width), "red"), f"  {finding.subject}: {finding.detail}")
     if checked.findings:
         screen.line((f"{len(checked.findings)} found", "bold red"))
-    else:
-        screen.line(("proven", "green"), f": root {manifest.root}")
 
 
 def _print_levels(screen: Screen, checked: "Checked", again: "Difference | None") -> None:
@@ -129,4 +140,8 @@ def _told(again: "Difference | None") -> str:
 
 
 def _off_policy(checked: "Checked") -> list[tuple[str, str]]:
-    return [(f"; {checked.off_policy:,} more are distilled, and off-policy", "yellow")] if checked.off_policy else []
+    said = {
+        "more are distilled, and off-policy": checked.off_policy,
+        "were sampled under a constraint, penalty or bias, and are marked so": checked.not_free,
+    }
+    return [(f"; {count:,} {what}", "yellow") for what, count in said.items() if count]
