@@ -18,7 +18,7 @@ from stemma.cli.screen import Screen, pad
 
 if TYPE_CHECKING:
     from stemma.core.proof import Checked, WrittenRow
-    from stemma.core.receipts import Manifest, RowLine
+    from stemma.core.receipts import Manifest
     from stemma.models.local_engine import Engine
     from stemma.models.rescoring import Difference
 
@@ -50,27 +50,28 @@ def _recomputed(manifest_path: Path, rows: int, gguf: Path | None) -> "Differenc
     from stemma.models.rescoring import difference
 
     some = _spread(manifest_path, rows)
-    longest = max((len(row.ids) // 4 for _, row in some), default=0)
+    longest = max((len(row.ids) // 4 for row in some), default=0)
     engine = Engine(gguf or embedded_model(), longest + 8, threads=2, chat_template=None)
     return difference(*run(_both(engine, some)))
 
 
-def _spread(manifest_path: Path, rows: int) -> "list[tuple[RowLine, WrittenRow]]":
-    from stemma.formats.token_proof import rows_with_spans
+def _spread(manifest_path: Path, rows: int) -> "list[WrittenRow]":
+    from stemma.formats.token_proof import rows_of_export
 
-    known = [(line, row) for line, row in rows_with_spans(manifest_path) if row.logprobs is not None]
+    known = [row for row in rows_of_export(manifest_path) if row.logprobs is not None]
     return known[:: max(1, len(known) // rows)][:rows]
 
 
-async def _both(engine: "Engine", some: "list[tuple[RowLine, WrittenRow]]") -> tuple[list[float], list[float]]:
+async def _both(engine: "Engine", some: "list[WrittenRow]") -> tuple[list[float], list[float]]:
     from stemma.core.call import unpack_ids, unpack_logprobs
+    from stemma.core.proof import IGNORED
     from stemma.models.rescoring import rescore
 
     captured: list[float] = []
     again: list[float] = []
     try:
-        for line, row in some:
-            places = [place for span in line.spans for place in range(span.start, span.end)]
+        for row in some:
+            places = [place for place, label in enumerate(unpack_ids(row.labels)) if label != IGNORED]
             logprobs = unpack_logprobs(row.logprobs or b"")
             captured += [logprobs[place] for place in places]
             again += await rescore(engine, unpack_ids(row.ids).tolist(), places)

@@ -11,7 +11,7 @@ import msgspec
 
 from stemma.core.proof import Checked, WrittenRow, prove
 from stemma.core.receipts import RECEIPTS as RECEIPTS_VERSION
-from stemma.core.receipts import Manifest, RowLine, from_line
+from stemma.core.receipts import Manifest
 from stemma.core.verify import Finding, Kind
 from stemma.errors import BadRecord
 from stemma.formats.token_export import MANIFEST, RECEIPTS
@@ -26,13 +26,10 @@ def manifest_of(path: Path) -> Path | None:
     return found if found.is_file() and path.suffix != ".db" else None
 
 
-def rows_with_spans(manifest_path: Path) -> Iterator[tuple[RowLine, WrittenRow]]:
-    """Each row of an export that was proven, and what its receipts say of it."""
-    manifest, folder = _read_manifest(manifest_path), manifest_path.parent
-    preset = _preset_of(manifest, manifest_path)
-    lines = map(from_line, (folder / RECEIPTS).read_bytes().splitlines())
-    told = (line for line in lines if isinstance(line, RowLine))
-    return zip(told, read_rows(folder / Path(manifest.file).name, preset), strict=True)
+def rows_of_export(manifest_path: Path) -> Iterator[WrittenRow]:
+    """The rows of an export that was proven."""
+    manifest = _read_manifest(manifest_path)
+    return read_rows(manifest_path.parent / Path(manifest.file).name, _preset_of(manifest, manifest_path))
 
 
 def prove_export(manifest_path: Path) -> tuple[Manifest | None, Checked]:
