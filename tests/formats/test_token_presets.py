@@ -196,7 +196,8 @@ def conversations(draw):
     for _ in range(draw(st.integers(1, 6))):
         act = draw(st.sampled_from(["says", "says", "hears", "edits", "pops"]))
         if act == "says":
-            chat.says(draw(st.sampled_from(["a", "b", "a b"])))
+            forced = draw(st.sampled_from([[], [], [[0, 1]], [[1, 2]]]))
+            chat.says(draw(st.sampled_from(["a", "b", "a b"])), extra={"forced": forced})
         elif act == "hears":
             chat.hears(draw(st.sampled_from(["a", "b"])))
         elif act == "edits":

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from embedded import smollm2
 from stemma.core.call import unpack_ids
 from stemma.core.sampler import forced_of, sampler_of
+from stemma.models.errors import Refused
 from stemma.models.forced import walk
 from stemma.models.grammar import reply_grammar
 from stemma.models.protocol import Request
@@ -142,3 +143,10 @@ def test_a_reply_whose_thought_the_grammar_cut_ends_with_length(model):
     assert len(thought) == 160
     assert reply.call.finish_reason == "length"
     assert (reply.call.extra.get("cut") == "thought") == (len(reply.message["content"]) < 241)
+
+
+@pytest.mark.parametrize("name", ["grammar", "json_schema"])
+def test_a_constraint_that_would_have_no_effect_is_refused(model, name):
+    asked = Request(messages=[{"role": "user", "content": "Hi"}], params={name: "root ::= [a]"})
+    with pytest.raises(Refused, match=f"{name} cannot be set"):
+        asyncio.run(model.reply(asked))

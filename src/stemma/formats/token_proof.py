@@ -21,9 +21,13 @@ from stemma.formats.token_presets import token_preset
 
 
 def manifest_of(path: Path) -> Path | None:
-    """The manifest of an export, given its folder or its data file; None if there is none."""
-    found = (path if path.is_dir() else path.parent) / MANIFEST
-    return found if found.is_file() and path.suffix != ".db" else None
+    """The manifest of an export, given its folder or its data file; None if that is no export with receipts.
+
+    Where receipts are without it, it is the path at which it should be.
+    """
+    folder = path if path.is_dir() else path.parent
+    known = path.suffix != ".db" and any((folder / name).is_file() for name in (MANIFEST, RECEIPTS))
+    return folder / MANIFEST if known else None
 
 
 def rows_of_export(manifest_path: Path) -> Iterator[WrittenRow]:
@@ -40,6 +44,8 @@ def prove_export(manifest_path: Path) -> tuple[Manifest | None, Checked]:
     try:
         manifest = _read_manifest(manifest_path)
         preset = _preset_of(manifest, manifest_path)
+    except OSError as problem:
+        return None, Checked([_unreadable(manifest_path, problem)])
     except BadRecord as problem:
         return None, Checked([Finding("damaged", manifest_path.name, problem.problem)])
     folder = manifest_path.parent
@@ -54,7 +60,7 @@ def prove_export(manifest_path: Path) -> tuple[Manifest | None, Checked]:
 def _read_manifest(path: Path) -> Manifest:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OSError) as problem:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise BadRecord(f"is no manifest: {problem}", str(path)) from problem
 
 

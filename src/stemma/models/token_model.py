@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import msgspec
 
 from stemma.core.call import Call, pack_ids, pack_logprobs
-from stemma.models.errors import BrokenReply
+from stemma.models.errors import BrokenReply, Refused
 from stemma.models.forced import walk
 from stemma.models.grammar import reply_grammar
 from stemma.models.hermes_protocol import as_text_messages, fresh_nonce, read_reply
@@ -47,6 +47,10 @@ _IF_NOT = {
     "top_n_sigma": -1,
     "logit_bias": [],
 }
+
+
+_TAKEN = ("grammar", "json_schema")
+"""Parameters that would have no effect."""
 
 
 class TokenEngine(Protocol):
@@ -81,6 +85,8 @@ class TokenModel:
 
     async def reply(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         params = {**self._params, **request.params}
+        if taken := [name for name in _TAKEN if params.get(name)]:
+            raise Refused(f"{taken[0]} cannot be set: the tool protocol has a grammar of its own")
         constraint = {"tight": self._tight, "answer_due": self._tight and _has_called(request)}
         grammar = reply_grammar(request.tools, **constraint)
         async with self._engine.connect() as engine:
