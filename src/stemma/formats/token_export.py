@@ -238,7 +238,9 @@ class _Writing:
             digest = self.sink.write(record)
             lines += [row.line(digest) for row in islice(waiting, self.preset.rows_in(record))]
         rollouts = len({row.rollout for row in rows})
-        self.written = Place(group=place.group + bool(rows), row=place.row + len(rows), rollout=place.rollout + rollouts)
+        self.written = Place(
+            group=place.group + bool(rows), row=place.row + len(rows), rollout=place.rollout + rollouts
+        )
         return lines
 
     def plan(self, rollout: Rollout, advantage: float | None) -> RowPlan:
