@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from stemma import MessageGraph
 from stemma.agent.context import Guidance
@@ -209,3 +210,24 @@ def test_a_full_context_becomes_a_summary_and_the_line_before_stays_trainable():
         ]
     trained = sum(len(row.trained) for row in graph.rows())
     assert trained == len(graph.calls())
+
+
+class Cut(ScriptedModel):
+    """A model whose replies are cut."""
+
+    def __init__(self, script, **extra):
+        super().__init__(script)
+        self.extra = extra
+
+    async def reply(self, request, on_delta=None):
+        reply = await super().reply(request, on_delta)
+        return replace(reply, call=replace(reply.call, finish_reason="length", extra=self.extra))
+
+
+@pytest.mark.parametrize(("extra", "reason"), [({}, "length"), ({"cut": "thought"}, "answer")])
+def test_a_cut_reply_stops_with_length_unless_only_its_thought_was_cut(extra, reason):
+    async def facts():
+        setup = Setup(model=Cut(["yes"], **extra), tools={})
+        return [fact async for fact in converse(MessageGraph([{"role": "user", "content": "hi"}]), setup)]
+
+    assert asyncio.run(facts())[-1] == Stopped(reason)

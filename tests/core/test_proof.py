@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import stemma.core.proof
+from stemma.core.call import unpack_ids, unpack_logprobs
 from stemma.core.exclusions import Rules
 from stemma.core.proof import WrittenRow, prove
 from stemma.core.receipts import Manifest, MerkleRoot, Receipt, from_line, hashed, merkle_root, to_line
@@ -36,8 +37,10 @@ def manifest(plans, lines):
         "trained": trained,
         "excluded": len(excluded),
         "rows": len(rows),
-        "row_tokens": sum(len(row.ids) // 4 for row in rows),
-        "trained_tokens": sum(span.end - span.start for row in rows for span in row.spans),
+        "filler_rows": 0,
+        "row_tokens": sum(row.length for row in rows),
+        "trained_tokens": sum(row.trained for row in rows),
+        "forced_tokens": sum(end - start for row in rows for start, end in row.forced),
     }
     about = {"preset": "tokens", "file": "f", "stemma": "0", "data": "", "breaks": {}, "policies": {}}
     by_reason = {reason: excluded.count(reason) for reason in excluded}
@@ -99,6 +102,34 @@ def test_a_forger_who_fits_the_receipts_and_writes_a_new_root_is_still_found(sou
     forged = [*lines[:at], to_line(fitted), *lines[at + 1 :]]
     [finding] = prove(replace(written, root=merkle_root(forged)), forged, [*rows[:-1], changed]).findings
     assert finding.detail == "its receipt does not make its id"
+
+
+@pytest.fixture(scope="module")
+def forced():
+    """Three calls of one row, with forced tokens at the start, within and at the end of what they sampled."""
+    chat = Chat(user("hi")).says("so be it", extra={"constraint": "grammar", "forced": [[0, 1], [3, 4]]})
+    chat.hears("and").says("one two three four", extra={"constraint": "grammar", "forced": [[1, 2], [3, 4]]})
+    return exported(chat.hears("or").says("no", extra={"forced": [[0, 1]]}, logprobs=False))
+
+
+def test_forced_tokens_are_listed_and_not_trained(forced):
+    _, _, [row] = forced
+    checked = prove(*forced)
+    assert checked.findings == []
+    assert (checked.forced_tokens, checked.trained_tokens, checked.not_free) == (5, 4 + 5 + 2 - 5, 2)
+    labels = unpack_ids(row.labels)
+    assert sum(label != -100 for label in labels) == checked.trained_tokens
+    assert all(one == 0 for one, label in zip(unpack_logprobs(row.logprobs), labels, strict=True) if label == -100)
+
+
+@given(st.data())
+def test_every_changed_bit_of_a_row_with_forced_tokens_is_found(forced, data):
+    written, lines, [row] = forced
+    column = data.draw(st.sampled_from(["ids", "labels", "logprobs"]))
+    columns = {name: getattr(row, name) for name in ("ids", "labels", "logprobs")}
+    bit = data.draw(st.integers(0, len(columns[column]) * 8 - 1))
+    columns[column] = flipped(columns[column], bit)
+    assert prove(written, lines, [WrittenRow(**columns)]).findings
 
 
 def test_a_row_left_out_or_written_twice_is_found(sound):

@@ -82,7 +82,7 @@ async def _ask(graph: MessageGraph, setup: Setup, spent: Spent, *, with_tools: b
 
 
 def _how_it_ended(reply: Reply) -> StopReason:
-    if reply.call.finish_reason == "length":
+    if reply.call.finish_reason == "length" and reply.call.extra.get("cut") != "thought":
         return "length"
     return "answer" if is_answer(reply.message) else "empty"
 

@@ -95,8 +95,15 @@ def _print(report: "TokenReport") -> None:
     for reason, count in sorted(report.excluded.items()):
         cost = f"  {report.excluded_tokens[reason]:,} sampled tokens"
         screen.line(("  left out   ", "yellow"), f"{count:,} × {reason}", (cost, "dim"))
+    if forced := counts["forced_tokens"]:
+        screen.line(("  forced     ", "yellow"), f"{forced:,} sampled tokens a grammar left no choice for: not trained")
     if report.off_policy_rows:
-        screen.line(("  off-policy ", "yellow"), f"{report.off_policy_rows:,} rows, distilled and marked so")
+        why = f"; {report.constrained_rows:,} of them sampled under a constraint" if report.constrained_rows else ""
+        screen.line(("  off-policy ", "yellow"), f"{report.off_policy_rows:,} rows, marked on_policy: false{why}")
+    if report.group_size is not None:
+        fillers = counts["filler_rows"]
+        added = f", {fillers:,} rows that train nothing added to make them whole" if fillers else ""
+        screen.line(("  groups     ", "dim"), f"of {report.group_size:,} rows at most{added}")
     screen.line(("  beside it  ", "dim"), "receipts.jsonl, manifest.json; `stemma verify` proves them")
 
 

@@ -18,7 +18,7 @@ from stemma.cli.screen import Screen, pad
 
 if TYPE_CHECKING:
     from stemma.core.proof import Checked, WrittenRow
-    from stemma.core.receipts import Manifest, RowLine
+    from stemma.core.receipts import Manifest
     from stemma.models.local_engine import Engine
     from stemma.models.rescoring import Difference
 
@@ -30,8 +30,12 @@ def verify_export(manifest_path: Path, *, recompute: int, gguf: Path | None, jso
     manifest, checked = prove_export(manifest_path)
     again = _recomputed(manifest_path, recompute, gguf) if recompute and not checked.findings else None
     try:
-        print_ = _print_json if json else _print
-        print_(manifest_path, manifest, checked, again)
+        if json:
+            _print_json(manifest_path, manifest, checked, again)
+        elif manifest is None:
+            _print_findings(Screen(), checked)
+        else:
+            _print(manifest_path, manifest, checked, again)
     finally:
         if checked.findings:
             raise typer.Exit(2)
@@ -46,27 +50,28 @@ def _recomputed(manifest_path: Path, rows: int, gguf: Path | None) -> "Differenc
     from stemma.models.rescoring import difference
 
     some = _spread(manifest_path, rows)
-    longest = max((len(row.ids) // 4 for _, row in some), default=0)
+    longest = max((len(row.ids) // 4 for row in some), default=0)
     engine = Engine(gguf or embedded_model(), longest + 8, threads=2, chat_template=None)
     return difference(*run(_both(engine, some)))
 
 
-def _spread(manifest_path: Path, rows: int) -> "list[tuple[RowLine, WrittenRow]]":
-    from stemma.formats.token_proof import rows_with_spans
+def _spread(manifest_path: Path, rows: int) -> "list[WrittenRow]":
+    from stemma.formats.token_proof import rows_of_export
 
-    known = [(line, row) for line, row in rows_with_spans(manifest_path) if row.logprobs is not None]
+    known = [row for row in rows_of_export(manifest_path) if row.logprobs is not None]
     return known[:: max(1, len(known) // rows)][:rows]
 
 
-async def _both(engine: "Engine", some: "list[tuple[RowLine, WrittenRow]]") -> tuple[list[float], list[float]]:
+async def _both(engine: "Engine", some: "list[WrittenRow]") -> tuple[list[float], list[float]]:
     from stemma.core.call import unpack_ids, unpack_logprobs
+    from stemma.core.proof import IGNORED
     from stemma.models.rescoring import rescore
 
     captured: list[float] = []
     again: list[float] = []
     try:
-        for line, row in some:
-            places = [place for span in line.spans for place in range(span.start, span.end)]
+        for row in some:
+            places = [place for place, label in enumerate(unpack_ids(row.labels)) if label != IGNORED]
             logprobs = unpack_logprobs(row.logprobs or b"")
             captured += [logprobs[place] for place in places]
             again += await rescore(engine, unpack_ids(row.ids).tolist(), places)
@@ -75,16 +80,17 @@ async def _both(engine: "Engine", some: "list[tuple[RowLine, WrittenRow]]") -> t
     return captured, again
 
 
-def _print_json(path: Path, manifest: "Manifest", checked: "Checked", again: "Difference | None") -> None:
+def _print_json(path: Path, manifest: "Manifest | None", checked: "Checked", again: "Difference | None") -> None:
     level = {"L0": checked.excluded.get("no tokens", 0), "L2": checked.trained - checked.off_policy}
     Screen().json(
         {
-            "export": str(path.parent / manifest.file),
+            "export": str(path.parent / manifest.file) if manifest else str(path),
             "sound": not checked.findings,
             "calls_by_level": level,
-            "root": manifest.root,
+            "root": manifest.root if manifest else None,
             "checked": msgspec.to_builtins(checked),
-            "breaks": manifest.breaks,
+            "breaks": manifest.breaks if manifest else {},
+            "logprobs": manifest.logprobs if manifest else {},
             "recomputed": None if again is None else msgspec.to_builtins(again),
         }
     )
@@ -99,16 +105,22 @@ def _print(path: Path, manifest: "Manifest", checked: "Checked", again: "Differe
     screen.line(("  calls  ", "dim"), f"{checked.trained:,} of {checked.calls:,} trained, each exactly once")
     for reason, count in sorted(checked.excluded.items()):
         screen.line(("  left out  ", "yellow"), f"{count:,} × {reason}")
+    if checked.forced_tokens:
+        screen.line(("  forced  ", "yellow"), f"{checked.forced_tokens:,} sampled tokens, listed and not trained")
     for cause, count in sorted(manifest.breaks.items()):
         screen.line(("  break  ", "cyan"), f"{count:,} × {cause}")
     _print_levels(screen, checked, again)
+    _print_findings(screen, checked)
+    if not checked.findings:
+        screen.line(("proven", "green"), f": root {manifest.root}")
+
+
+def _print_findings(screen: Screen, checked: "Checked") -> None:
     width = max((len(finding.kind) for finding in checked.findings), default=0)
     for finding in checked.findings:
         screen.line((pad(finding.kind, width), "red"), f"  {finding.subject}: {finding.detail}")
     if checked.findings:
         screen.line((f"{len(checked.findings)} found", "bold red"))
-    else:
-        screen.line(("proven", "green"), f": root {manifest.root}")
 
 
 def _print_levels(screen: Screen, checked: "Checked", again: "Difference | None") -> None:
@@ -129,4 +141,8 @@ def _told(again: "Difference | None") -> str:
 
 
 def _off_policy(checked: "Checked") -> list[tuple[str, str]]:
-    return [(f"; {checked.off_policy:,} more are distilled, and off-policy", "yellow")] if checked.off_policy else []
+    said = {
+        "more are distilled, and off-policy": checked.off_policy,
+        "were sampled under a constraint, penalty or bias, and are marked so": checked.not_free,
+    }
+    return [(f"; {count:,} {what}", "yellow") for what, count in said.items() if count]

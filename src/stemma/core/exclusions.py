@@ -6,11 +6,13 @@
     failed gate      it gave ids that do not agree with one another; `detail` says how
     nothing sampled  it sampled no token
     no prompt        its prompt is empty: nothing predicts its first token
+    forced           a constraint left one choice for each of its tokens: the model chose none of them
     other model      another model than the one that is trained
     no logprobs      the format needs them and the engine gave none
     ephemeral        it saw a prompt or prefill that is no part of the conversation
     no reward        the format needs one and the rollout has none
     over-long        prompt and output together are longer than `max_length`; nothing is ever cut inside a call
+    split            the format takes one row a rollout, and another row of this rollout trains more
 
 `tests/core/test_token_rows.py` proves each.
 """
@@ -20,6 +22,7 @@ from typing import Literal
 import msgspec
 
 from stemma.core.call import Call
+from stemma.core.sampler import forced_of
 
 Ephemeral = Literal["exclude", "include", "distill"]
 """What becomes of calls made under an ephemeral prompt: left out; trained as they were sampled; or trained in the
@@ -38,6 +41,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     ephemeral: Ephemeral = "exclude"
     needs_logprobs: bool = False
     needs_reward: bool = False
+    one_row: bool = False
+    """A rollout is one row: of several the one that trains most, the later one if they train the same."""
 
 
 def why_not(call: Call, rules: Rules, reward: float | None) -> tuple[str, str] | None:
@@ -62,7 +67,10 @@ def _never(call: Call) -> tuple[str, str] | None:
         return ("failed gate", str(why)) if why else ("no tokens", "")
     if not call.sampled_ids:
         return "nothing sampled", ""
-    return None if call.prompt_ids else ("no prompt", "")
+    if not call.prompt_ids:
+        return "no prompt", ""
+    free = len(call.sampled_ids) // 4 - sum(end - start for start, end in forced_of(call))
+    return None if free else ("forced", "")
 
 
 def _not_under(rules: Rules, call: Call, reward: float | None) -> tuple[str, str] | None:

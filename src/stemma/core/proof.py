@@ -3,12 +3,16 @@
 It knows nothing of graphs or covers. For each row it goes from left to right and shows that
 
     what stands before a trained span   is, id for id, what the model was sent   (one running hash over the row)
-    the span itself                     is what the model sampled, and its logprobs are those received, bit for bit
+    the span itself                     is what the model sampled, and its logprobs are those received, bit for bit;
+                                        all of it is trained but the tokens that the receipt lists as forced
     everything else                     is not trained, and nothing stands after the last span
+    every other column                  says what the receipts say: reward, weight, sampler, policy …
+    the line that holds the row         is, byte for byte, the one that was written
 
 and over all rows that each call is trained exactly once or excluded with a reason, that every receipt makes the call
-id that was given at capture, that the rows of a rollout weigh 1 together, and that the root of the receipts is the
-manifest's. It shows that context and accounting are right; that an engine told the truth it cannot show.
+id that was given at capture, that each row weighs its share of the tokens that its rollout trains, and that the root of
+the receipts is the manifest's. It shows that context and accounting are right; that an engine told the truth it cannot
+show.
 
     row  1 2 [3] 4 5 [6]    H(1 2) = prompt of call a, 3 = its sample; H(1 2 3 4 5) = prompt of call b, 6 = its sample
 
@@ -21,11 +25,12 @@ from hashlib import sha256
 from itertools import zip_longest
 from math import fsum, isclose
 from struct import pack
+from typing import Any
 
 import msgspec
 
 from stemma.core.ids import digest
-from stemma.core.receipts import Exclusion, Manifest, Receipt, RowLine, Span, from_line, merkle_root
+from stemma.core.receipts import Exclusion, Forced, Manifest, Receipt, RowLine, Span, from_line, merkle_root
 from stemma.core.verify import Finding, Kind
 
 IGNORED = -100
@@ -51,20 +56,30 @@ class WrittenRow(msgspec.Struct, frozen=True):
     """The same where trained, -100 elsewhere."""
     logprobs: bytes | None
     """Packed float32, zero where untrained; None if the format has none."""
+    facts: dict[str, Any] = {}
+    """What the format says of it beside its tokens, by the names of `_Proof.facts`."""
+    faults: tuple[str, ...] = ()
+    """Where columns that say the same thing twice contradict one another, as the reader of the format found."""
+    record: str | None = None
+    """SHA-256 of the line that holds it, where rows are written as lines."""
 
 
 class Checked(msgspec.Struct, frozen=True):
     """What a proof came to."""
 
     findings: list[Finding]
-    calls: int
-    trained: int
-    excluded: dict[str, int]
-    rows: int
-    tokens: int
-    trained_tokens: int
-    off_policy: int
+    calls: int = 0
+    trained: int = 0
+    excluded: dict[str, int] = {}
+    rows: int = 0
+    tokens: int = 0
+    trained_tokens: int = 0
+    off_policy: int = 0
     """Trained calls whose rows do not show what the model saw, and say so."""
+    not_free: int = 0
+    """Trained calls that were sampled under a constraint, a penalty or a bias, and say so."""
+    forced_tokens: int = 0
+    """Tokens of trained calls that are not trained, because a constraint left one choice."""
 
 
 def prove(manifest: Manifest, lines: Iterable[bytes], rows: Iterable[WrittenRow]) -> Checked:
@@ -92,7 +107,7 @@ class _Proof:
     def read(self, number: int, line: bytes) -> None:
         try:
             record = from_line(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             self.find("damaged", f"receipts line {number}", str(problem))
             return
         match record:
@@ -116,16 +131,18 @@ class _Proof:
         self.check_calls()
         self.check_weights()
         self.check_counts()
-        reasons = Counter(one.reason for one in self.exclusions)
+        known = [self.receipts[call] for call in self.trained if call in self.receipts]
         return Checked(
             findings=self.findings,
             calls=len(self.receipts) + len(self.exclusions),
             trained=len(self.trained),
-            excluded=dict(reasons),
+            excluded=dict(Counter(one.reason for one in self.exclusions)),
             rows=len(self.rows),
             tokens=self.tokens,
             trained_tokens=self.trained_tokens,
-            off_policy=sum(self.receipts[call].context != "sampled" for call in self.trained if call in self.receipts),
+            off_policy=sum(receipt.context != "sampled" for receipt in known),
+            not_free=sum(not _is_free(receipt) for receipt in known),
+            forced_tokens=sum(map(_forced_tokens, known)),
         )
 
     def check_receipt(self, receipt: Receipt) -> None:
@@ -142,7 +159,7 @@ class _Proof:
     # ── one row ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def check_row(self, subject: str, row: WrittenRow, line: RowLine) -> None:
-        for detail in self.faults(row, line):
+        for detail in (*row.faults, *self.faults(row, line), *self.other_faults(row, line)):
             self.find("altered", subject, detail)
         self.tokens += len(row.ids) // _WIDTH
         self.trained.update(span.call for span in line.spans)
@@ -166,11 +183,54 @@ class _Proof:
             context.update(ids[span.start * _WIDTH : span.end * _WIDTH])
             at = span.end
             models.add(receipt.model)
-            self.trained_tokens += span.end - span.start
-        if at * _WIDTH != len(row.ids):
-            yield "it does not end with its last trained token"
+            self.trained_tokens += span.end - span.start - _forced_tokens(receipt)
+        if not line.spans:
+            yield from _filler_faults(row)
+        elif at * _WIDTH != len(row.ids):
+            yield "it does not end with its last sampled token"
         if len(models) > 1:
             yield f"it mixes the models {', '.join(sorted(models))}"
+
+    def other_faults(self, row: WrittenRow, line: RowLine) -> Iterator[str]:
+        """What is wrong beside the tokens."""
+        receipts = [self.receipts[span.call] for span in line.spans if span.call in self.receipts]
+        if len(receipts) != len(line.spans):
+            return
+        if any(receipt.model != line.model or receipt.rollout != line.rollout for receipt in receipts):
+            yield "its calls are of another model or rollout than it says"
+        known = self.facts(line, receipts)
+        for name, value in row.facts.items():
+            if name not in known or not _same(value, known[name]):
+                yield f"its {name} is {value!r:.60}; the receipts say {known.get(name)!r:.60}"
+        if row.record != line.record:
+            yield "the line that holds it is not the one that was written"
+
+    def facts(self, line: RowLine, receipts: list[Receipt]) -> dict[str, Any]:
+        """What the receipts say of a row."""
+        policy = [
+            [span.start + start, version]
+            for span, receipt in zip(line.spans, receipts, strict=True)
+            for start, version in receipt.policy
+        ]
+        return {
+            "rollout_id": line.rollout,
+            "group_id": line.group,
+            "weight": line.weight,
+            "reward": line.reward,
+            "advantage": line.advantage,
+            "model": line.model,
+            "on_policy": all(one.context == "sampled" and _is_free(one) for one in receipts),
+            "temperature": _shared([one.temperature for one in receipts]),
+            "top_p": _shared([one.top_p for one in receipts]),
+            "constrained": any(one.constrained for one in receipts),
+            "finish_reason": receipts[-1].finish_reason if receipts else None,
+            "calls": [span.call for span in line.spans],
+            "starts": [span.start for span in line.spans],
+            "ends": [span.end for span in line.spans],
+            "policy": policy,
+            "policy_starts": [start for start, _ in policy],
+            "policy_versions": [version for _, version in policy],
+        }
 
     # ── all of them ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -186,21 +246,32 @@ class _Proof:
 
     def check_weights(self) -> None:
         """That splitting a rollout into rows has not changed what it weighs."""
-        weights: dict[str, list[float]] = {}
+        rollouts: dict[str, list[tuple[float, int]]] = {}
         for row in self.rows:
-            weights.setdefault(row.rollout, []).append(row.weight)
-        for rollout, parts in weights.items():
-            if not isclose(fsum(parts), 1.0, abs_tol=1e-6):
-                self.find("altered", f"rollout {rollout}", f"its rows weigh {fsum(parts):.6f} together, not 1")
+            if row.spans:
+                rollouts.setdefault(row.rollout, []).append((row.weight, self.row_trains(row)))
+        for rollout, parts in rollouts.items():
+            total, trained = fsum(weight for weight, _ in parts), sum(tokens for _, tokens in parts)
+            if not isclose(total, 1.0, abs_tol=1e-6):
+                self.find("altered", f"rollout {rollout}", f"its rows weigh {total:.6f} together, not 1")
+            elif any(not isclose(w, n / (trained or 1), abs_tol=1e-9) for w, n in parts):
+                self.find("altered", f"rollout {rollout}", "its rows do not weigh what they train")
+
+    def row_trains(self, row: RowLine) -> int:
+        forced = sum(_forced_tokens(self.receipts[span.call]) for span in row.spans if span.call in self.receipts)
+        return sum(span.end - span.start for span in row.spans) - forced
 
     def check_counts(self) -> None:
+        fillers = sum(not row.spans for row in self.rows)
         found = {
             "calls": len(self.receipts) + len(self.exclusions),
             "trained": len(self.receipts),
             "excluded": len(self.exclusions),
-            "rows": len(self.rows),
+            "rows": len(self.rows) - fillers,
+            "filler_rows": fillers,
             "row_tokens": self.tokens,
             "trained_tokens": self.trained_tokens,
+            "forced_tokens": sum(map(_forced_tokens, self.receipts.values())),
         }
         for what, count in found.items():
             said = self.manifest.counts.get(what)
@@ -208,6 +279,9 @@ class _Proof:
                 self.find("altered", "manifest", f"it counts {said} {what}; there are {count}")
         if self.manifest.excluded != dict(Counter(one.reason for one in self.exclusions)):
             self.find("altered", "manifest", "it counts other exclusions than the receipts list")
+        policies = Counter(version for one in self.receipts.values() for _, version in one.policy)
+        if self.manifest.policies != dict(policies):
+            self.find("altered", "manifest", "it counts other versions of the policy than the receipts have")
 
 
 def _span_faults(row: WrittenRow, at: int, span: Span, receipt: Receipt, context: str) -> Iterator[str]:
@@ -217,7 +291,8 @@ def _span_faults(row: WrittenRow, at: int, span: Span, receipt: Receipt, context
         yield f"what stands before call {span.call} is not what the model was sent"
     if sha256(_TOLD + row.ids[here]).hexdigest() != receipt.sampled:
         yield f"its tokens {span.start} to {span.end} are not what call {span.call} sampled"
-    if row.labels[here] != row.ids[here] or row.labels[before] != _UNTRAINED * (span.start - at):
+    trained = _without(row.ids[here], receipt.forced, _UNTRAINED)
+    if row.labels[here] != trained or row.labels[before] != _UNTRAINED * (span.start - at):
         yield f"the mask up to the end of call {span.call} is not the call's own tokens"
     if row.logprobs is not None:
         if row.logprobs[before] != bytes((span.start - at) * _WIDTH):
@@ -226,8 +301,45 @@ def _span_faults(row: WrittenRow, at: int, span: Span, receipt: Receipt, context
             yield f"the logprobs of call {span.call} are not those received"
 
 
+def _filler_faults(row: WrittenRow) -> Iterator[str]:
+    if row.labels != _UNTRAINED * (len(row.labels) // _WIDTH) or any(row.logprobs or b""):
+        yield "it is a filler, and yet it trains something"
+
+
 def _same_logprobs(written: bytes, receipt: Receipt) -> bool:
-    unknown = receipt.context != "sampled" or receipt.logprobs == _NOTHING
-    if unknown:
-        return written == _NO_LOGPROB * (len(written) // _WIDTH)
+    zero = bytes(_WIDTH)
+    if receipt.context != "sampled" or receipt.logprobs == _NOTHING:  # not known
+        return written == _without(_NO_LOGPROB * (len(written) // _WIDTH), receipt.forced, zero)
+    if written != _without(written, receipt.forced, zero):
+        return False
+    for run in receipt.forced:
+        try:
+            received = bytes.fromhex(run.logprobs)
+        except ValueError:
+            return False
+        written = written[: run.start * _WIDTH] + received + written[run.end * _WIDTH :]
     return sha256(_TOLD + written).hexdigest() == receipt.logprobs
+
+
+def _without(values: bytes, forced: Iterable[Forced], filler: bytes) -> bytes:
+    """The four-byte values of a span, with `filler` in place of those that are forced."""
+    for run in forced:
+        values = values[: run.start * _WIDTH] + filler * (run.end - run.start) + values[run.end * _WIDTH :]
+    return values
+
+
+def _forced_tokens(receipt: Receipt) -> int:
+    return sum(run.end - run.start for run in receipt.forced)
+
+
+def _is_free(receipt: Receipt) -> bool:
+    return not receipt.constrained and not receipt.adjusted
+
+
+def _shared(values: list[float | None]) -> float | None:
+    return values[0] if len(set(values)) == 1 else None
+
+
+def _same(value: Any, known: Any) -> bool:
+    """Equal, and a truth value only equal to itself."""
+    return value is known if isinstance(value, bool) or isinstance(known, bool) else bool(value == known)

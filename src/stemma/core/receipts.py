@@ -15,6 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
+RECEIPTS = 2
+"""The version of receipts that prove every column."""
+
 Context = Literal["sampled", "distilled"]
 """sampled: the row shows what the model saw. distilled: it leaves out what only the call saw, and is off-policy."""
 
@@ -27,14 +30,23 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     end: int
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
+class Forced(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens `start` to `end` of what a call sampled, for which a constraint left one choice: they are not trained."""
+
+    start: int
+    end: int
+    logprobs: str
+    """Those received, packed float32 in hex, because no row has them; empty if none were given."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, tag="call", omit_defaults=True):
     """A call that is trained."""
 
     call: str
     """Its id."""
     rollout: str
     model: str
-    context: Context = "sampled"
+    context: Context
     saw: str
     made: str
     event: str
@@ -47,10 +59,21 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     logprobs: str
     shown: str | None = None
     """Hash over the ids that stand before it in its row, where those are not what it was sent."""
+    finish_reason: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    constrained: bool = False
+    adjusted: tuple[str, ...] = ()
+    """Penalties and biases that were at work (`core/sampler.py`)."""
+    logprobs_of: str | None = None
+    """`model`: before temperature, penalties and constraints; None if that is not known."""
+    policy: tuple[tuple[int, str], ...] = ()
+    """From which of its tokens on which version of the policy sampled."""
+    forced: tuple[Forced, ...] = ()
 
 
 class RowLine(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
-    """A row, beside its tokens."""
+    """A row, beside its tokens. One without spans is a filler: it trains nothing and makes a group whole."""
 
     rollout: str
     group: str
@@ -59,6 +82,9 @@ class RowLine(msgspec.Struct, frozen=True, kw_only=True, tag="row"):
     reward: float | None
     advantage: float | None
     spans: list[Span]
+    model: str = ""
+    record: str | None = None
+    """SHA-256 of the line that holds it, where rows are written as lines."""
 
 
 class Exclusion(msgspec.Struct, frozen=True, kw_only=True, tag="excluded"):
@@ -87,13 +113,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     """The Merkle root over the lines of the receipts."""
     counts: dict[str, int]
-    """rollouts, groups, calls, trained, excluded, rows, row_tokens, trained_tokens, tree_tokens."""
+    """rollouts, groups, calls, trained, excluded, rows, filler_rows, row_tokens, trained_tokens, forced_tokens,
+    tree_tokens."""
     excluded: dict[str, int]
     """Calls by reason."""
     breaks: dict[str, int]
     """By cause."""
     policies: dict[str, int]
     """Trained calls by the version of the policy that sampled them, as far as that is known."""
+    logprobs: dict[str, int] = {}
+    """Trained calls by what their logprobs are of: `model` (`core/sampler.py`), `unknown`, `none`."""
+    receipts: int = 1
+    """The version of what the receipts hold: `RECEIPTS` in exports written now; older ones held less."""
 
 
 def hashed(part: bytes) -> str:

@@ -4,12 +4,13 @@
     plan.rows · plan.exclusions · plan.breaks · plan.receipts
 
 A row holds the ids of the longest of its calls, and spans: which of them which call sampled. Logprobs are kept for the
-spans only. Weights add up to 1 over the rows of a rollout, in proportion to the tokens they train, so that splitting a
-rollout does not change what it weighs. `tests/core/test_token_rows.py` proves it; `core/proof.py` checks the result.
+spans only. Tokens for which a constraint left one choice (`core/sampler.py`) are not trained; the receipts list them.
+Weights add up to 1 over the rows of a rollout, in proportion to the tokens they train, so that splitting a rollout does
+not change what it weighs. `tests/core/test_token_rows.py` proves it; `core/proof.py` checks the result.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from struct import pack
 
 import msgspec
@@ -18,7 +19,8 @@ from stemma.core.breaks import Break, breaks
 from stemma.core.call import Call, told
 from stemma.core.cover import TokenCall, cover
 from stemma.core.exclusions import Rules, is_ephemeral, why_not
-from stemma.core.receipts import Exclusion, Receipt, RowLine, Span, hashed
+from stemma.core.receipts import Exclusion, Forced, Receipt, RowLine, Span, hashed
+from stemma.core.sampler import Sampler, forced_of, sampler_of
 from stemma.core.token_calls import Captured
 from stemma.core.token_trie import WIDTH
 
@@ -49,45 +51,61 @@ class PolicySpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One sequence to train on."""
+    """One sequence to train on; one without spans is a filler, which trains nothing."""
 
     rollout: str
     standing: Standing
     model: str
     weight: float
     ids: bytes
-    """Packed int32; the last one is trained."""
+    """Packed int32; the last one was sampled."""
     spans: tuple[Span, ...]
-    """What is trained; everything else is context."""
+    """What was sampled and is trained, but for `forced`; everything else is context."""
     sampled_logprobs: tuple[bytes, ...]
     """Packed float32 for each span; `NO_LOGPROB` for each token if none were given."""
-    policy: tuple[PolicySpan, ...]
+    forced: tuple[tuple[int, int], ...] = ()
+    """Runs within the spans that are not trained, because a constraint left one choice for each token."""
+    policy: tuple[PolicySpan, ...] = ()
     """Versions of the policy, as far as they are known."""
-    on_policy: bool
-    """Whether each trained token stands in the very context it was sampled in."""
+    on_policy: bool = True
+    """Whether each trained token stands in the very context it was sampled in, and was sampled freely: by no grammar,
+    schema, penalty or bias."""
+    temperature: float | None = None
+    """That of all its calls; None if they differ or it is not known."""
+    top_p: float | None = None
+    constrained: bool = False
+    """Whether one of its calls was sampled under a grammar, a schema or a required tool."""
+    finish_reason: str | None = None
+    """Why its last call ended."""
 
     def labels(self) -> bytes:
         """The ids where trained, -100 elsewhere; packed int32."""
-        ids = [self.ids[span.start * WIDTH : span.end * WIDTH] for span in self.spans]
-        return self._over_gaps(ids, pack("<i", IGNORED))
+        return self._where_trained(self.ids, pack("<i", IGNORED))
 
     def logprobs(self) -> bytes:
         """One for each id, zero where untrained; packed float32."""
-        return self._over_gaps(self.sampled_logprobs, pack("<f", 0.0))
+        zero, found, at = pack("<f", 0.0), [], 0
+        for span, piece in zip(self.spans, self.sampled_logprobs, strict=True):
+            found += [zero * (span.start - at), piece]
+            at = span.end
+        return self._where_trained(b"".join(found), zero) if self.forced else b"".join(found) or zero * self.length
 
     def mask(self) -> bytes:
         """A byte for each id: 1 where trained."""
-        return self._over_gaps([b"\1" * (span.end - span.start) for span in self.spans], b"\0")
+        return self._where_trained(b"\1" * self.length, b"\0")
 
-    def _over_gaps(self, pieces: Sequence[bytes], filler: bytes) -> bytes:
-        found, at = [], 0
-        for span, piece in zip(self.spans, pieces, strict=True):
-            found += [filler * (span.start - at), piece]
-            at = span.end
-        return b"".join(found)
+    @property
+    def length(self) -> int:
+        """How many ids it has."""
+        return len(self.ids) // WIDTH
 
-    def line(self) -> RowLine:
-        """What the receipts say of it."""
+    @property
+    def trained(self) -> int:
+        """How many of its tokens are trained."""
+        return sum(end - start for start, end in self._runs())
+
+    def line(self, record: str | None = None) -> RowLine:
+        """What the receipts say of it; `record` is the hash of the line that holds it."""
         standing = self.standing
         return RowLine(
             rollout=self.rollout,
@@ -96,7 +114,43 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
             reward=standing.reward,
             advantage=standing.advantage,
             spans=list(self.spans),
+            model=self.model,
+            record=record,
         )
+
+    def _where_trained(self, values: bytes, filler: bytes) -> bytes:
+        """The values where trained, and `filler` in place of each other."""
+        width, found, at = len(filler), [], 0
+        for start, end in self._runs():
+            found += [filler * (start - at), values[start * width : end * width]]
+            at = end
+        return b"".join([*found, filler * (self.length - at)])
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        """What is trained: the spans without the forced runs in them."""
+        forced = iter(self.forced)
+        without = next(forced, None)
+        for span in self.spans:
+            start = span.start
+            while without is not None and without[1] <= span.end:
+                if start < without[0]:
+                    yield start, without[0]
+                start, without = without[1], next(forced, None)
+            if start < span.end:
+                yield start, span.end
+
+
+def filler_row(like: TokenRow, reward: float | None) -> TokenRow:
+    """A row for the group of `like` that trains nothing: its first two tokens, and no weight."""
+    return TokenRow(
+        rollout="",
+        standing=Standing(group=like.standing.group, reward=reward),
+        model=like.model,
+        weight=0.0,
+        ids=like.ids[: 2 * WIDTH],
+        spans=(),
+        sampled_logprobs=(),
+    )
 
 
 class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +163,10 @@ class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
     tree_tokens: int
     policies: dict[str, int]
     """Trained calls by the version of the policy."""
+    models: list[str]
+    """The models of the calls that may be trained, each once."""
+    sources: dict[str, int]
+    """Trained calls by what their logprobs are of."""
 
 
 def plan_rows(
@@ -128,19 +186,26 @@ def plan_rows(
     mine = [number for number, name in enumerate(names) if name not in elsewhere]
     refused = {number: why_not(calls[number].call, rules, standing.reward) for number in mine}
     kept = [number for number, why in refused.items() if why is None]
-    exclusions = [_excluded(names[n], rollout, calls[n].call, why) for n, why in refused.items() if why]
     shown = {
         n: render(calls[n]) for n in kept if render and rules.ephemeral == "distill" and is_ephemeral(calls[n].call)
     }
     chains, tree_tokens = _chains(calls, kept, shown)
-    trained = sum(len(calls[n].call.sampled_ids or b"") for n in kept)
+    if rules.one_row and len(chains) > 1:
+        chains = [max(chains, key=lambda chain: (sum(_trained(calls[n].call) for n in chain), chain))]
+        dropped = set(kept) - set(chains[0])
+        refused |= dict.fromkeys(dropped, ("split", "its rollout is more than one row"))
+        kept = chains[0]
+    trained = sum(_trained(calls[n].call) for n in kept)
+    rows = [_row(rollout, standing, calls, names, chain, shown, trained) for chain in chains]
     return RowPlan(
-        rows=[_row(rollout, standing, calls, names, chain, shown, trained) for chain in chains],
-        exclusions=exclusions,
+        rows=rows,
+        exclusions=[_excluded(names[n], rollout, calls[n].call, why) for n, why in refused.items() if why],
         breaks=breaks(calls),
         receipts=[_receipt(names[n], rollout, calls[n], shown.get(n)) for n in kept],
-        tree_tokens=tree_tokens,
+        tree_tokens=rows[0].length if len(rows) == 1 else tree_tokens,
         policies=dict(Counter(version for n in kept for _, version in policy_of(calls[n].call))),
+        models=list(dict.fromkeys(calls[n].call.model for n, why in refused.items() if not why or why[0] == "split")),
+        sources=dict(Counter(_source(calls[n].call) for n in kept)),
     )
 
 
@@ -192,23 +257,47 @@ def _row(
     trained: int,
 ) -> TokenRow:
     spans = tuple(_span(names[n], calls[n].call, shown.get(n)) for n in chain)
+    samplers = [sampler_of(calls[n].call) for n in chain]
+    forced = tuple(
+        (span.start + start, span.start + end)
+        for span, n in zip(spans, chain, strict=True)
+        for start, end in forced_of(calls[n].call)
+    )
     last = calls[chain[-1]].call
     prompt = shown.get(chain[-1], last.prompt_ids or b"")
     return TokenRow(
         rollout=rollout,
         standing=standing,
         model=last.model,
-        weight=sum(span.end - span.start for span in spans) * WIDTH / trained,
+        weight=sum(_trained(calls[n].call) for n in chain) / trained,
         ids=prompt + (last.sampled_ids or b""),
         spans=spans,
         sampled_logprobs=tuple(_logprobs(calls[n].call, n in shown) for n in chain),
+        forced=forced,
         policy=tuple(
             PolicySpan(span.start + start, version)
             for span, n in zip(spans, chain, strict=True)
             for start, version in policy_of(calls[n].call)
         ),
-        on_policy=not any(n in shown for n in chain),
+        on_policy=not any(n in shown for n in chain) and all(sampler.free for sampler in samplers),
+        temperature=_shared([sampler.temperature for sampler in samplers]),
+        top_p=_shared([sampler.top_p for sampler in samplers]),
+        constrained=any(sampler.constrained for sampler in samplers),
+        finish_reason=last.finish_reason,
     )
+
+
+def _shared(values: list[float | None]) -> float | None:
+    return values[0] if len(set(values)) == 1 else None
+
+
+def _trained(call: Call) -> int:
+    """How many tokens of a call are trained."""
+    return len(call.sampled_ids or b"") // WIDTH - sum(end - start for start, end in forced_of(call))
+
+
+def _source(call: Call) -> str:
+    return "none" if call.logprobs is None else sampler_of(call).logprobs or "unknown"
 
 
 def _span(name: str, call: Call, shown: bytes | None) -> Span:
@@ -223,11 +312,13 @@ def _logprobs(call: Call, distilled: bool) -> bytes:
 
 
 def _receipt(name: str, rollout: str, one: Captured, shown: bytes | None) -> Receipt:
-    body, tools, prompt, sampled, logprobs = map(hashed, one.call.parts())
+    call = one.call
+    body, tools, prompt, sampled, logprobs = map(hashed, call.parts())
+    sampler: Sampler = sampler_of(call)
     return Receipt(
         call=name,
         rollout=rollout,
-        model=one.call.model,
+        model=call.model,
         context="sampled" if shown is None else "distilled",
         saw=one.saw.hex(),
         made=one.made.hex(),
@@ -238,4 +329,15 @@ def _receipt(name: str, rollout: str, one: Captured, shown: bytes | None) -> Rec
         sampled=sampled,
         logprobs=logprobs,
         shown=None if shown is None else hashed(told(shown)),
+        finish_reason=call.finish_reason,
+        temperature=sampler.temperature,
+        top_p=sampler.top_p,
+        constrained=sampler.constrained,
+        adjusted=sampler.adjusted,
+        logprobs_of=sampler.logprobs,
+        policy=tuple(policy_of(call)),
+        forced=tuple(
+            Forced(start, end, (call.logprobs or b"")[start * WIDTH : end * WIDTH].hex())
+            for start, end in forced_of(call)
+        ),
     )

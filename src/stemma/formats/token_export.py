@@ -5,17 +5,21 @@
     manifest.json                  root, counts, exclusions by reason, breaks by cause, versions
     report.json                    the same for people, with examples
 
-Rollouts are taken group by group, so that advantages and layouts that hold a whole group need one group in memory. A
-call that several rollouts share, as forks do, is trained in the first of them. Calls of two models are never mixed
-without being told which one is trained. Files appear whole or not at all; the same rollouts give the same bytes.
+Rollouts are taken group by group, so that advantages and layouts that hold a whole group need one group in memory; what
+a format must know of all groups before it can write the first is kept in a temporary file. A call that several rollouts
+share, as forks do, is trained in the first of them. Calls of two models are never mixed without being told which one is
+trained. Files appear whole or not at all; the same rollouts give the same bytes.
 `tests/formats/test_token_export.py` proves it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from hashlib import file_digest
+from itertools import islice
+from math import fsum
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 import msgspec
@@ -24,19 +28,20 @@ from stemma.core.advantages import advantages
 from stemma.core.breaks import Break
 from stemma.core.exclusions import Rules
 from stemma.core.graph import MessageGraph
-from stemma.core.receipts import Line, Manifest, MerkleRoot, to_line
+from stemma.core.receipts import RECEIPTS as RECEIPTS_VERSION
+from stemma.core.receipts import Line, Manifest, MerkleRoot, RowLine, to_line
 from stemma.core.token_calls import captured
-from stemma.core.token_rows import Render, RowPlan, Standing, plan_rows
+from stemma.core.token_rows import Render, RowPlan, Standing, TokenRow, filler_row, plan_rows
 from stemma.errors import BadName, StemmaError
-from stemma.formats.export import Sink, Whole, write_whole
-from stemma.formats.token_files import TokenColumns, TokenLines
-from stemma.formats.token_preset import TokenPreset
+from stemma.formats.export import Whole, write_whole
+from stemma.formats.token_files import TokenColumns, TokenLines, TokenSink
+from stemma.formats.token_preset import Place, TokenPreset
 
 RECEIPTS, MANIFEST = "receipts.jsonl", "manifest.json"
 
 COUNTED = (
     *("groups", "rollouts", "calls", "trained", "excluded"),
-    *("rows", "row_tokens", "trained_tokens", "tree_tokens"),
+    *("rows", "filler_rows", "row_tokens", "trained_tokens", "forced_tokens", "tree_tokens"),
 )
 
 Decode = Callable[[int], str]
@@ -76,7 +81,12 @@ class TokenReport(msgspec.Struct, kw_only=True):
     breaks: Counter[str] = msgspec.field(default_factory=Counter)
     examples: dict[str, Example] = msgspec.field(default_factory=dict)
     policies: Counter[str] = msgspec.field(default_factory=Counter)
+    logprobs: Counter[str] = msgspec.field(default_factory=Counter)
+    """Trained calls by what their logprobs are of (`core/sampler.py`)."""
     off_policy_rows: int = 0
+    constrained_rows: int = 0
+    group_size: int | None = None
+    """How many rows the largest group has, where the format wants groups of certain sizes."""
     root: str = ""
 
 
@@ -105,13 +115,17 @@ def export_tokens(
 ) -> TokenReport:
     """Write `rollouts` for a trainer into `out` (a folder, or the data file itself)."""
     data = _data_file(out, preset)
-    needs = {"needs_logprobs": preset.needs_logprobs, "needs_reward": preset.needs_reward}
+    needs = {"needs_logprobs": preset.needs_logprobs, "needs_reward": preset.needs_reward, "one_row": preset.one_row}
     data.parent.mkdir(parents=True, exist_ok=True)
     with Whole(data) as file, Whole(data.with_name(RECEIPTS)) as receipts:
         writing = _Writing(preset, data, file, receipts, msgspec.structs.replace(rules, **needs), render, decode)
         with closing(writing.sink):  # also when something fails: a writer of Parquet must not outlive its file
-            for group in _groups(rollouts):
-                writing.write_group(group)
+            planned = (writing.plan_group(group) for group in _groups(rollouts))
+            if preset.sizes is None:
+                for plans in planned:
+                    writing.write_group(plans)
+            else:
+                writing.write_sized(planned, preset.sizes)
     report = writing.finished()
     _write_manifest(data, report, version)
     return report
@@ -145,9 +159,21 @@ def _write_manifest(data: Path, report: TokenReport, version: str) -> None:
         excluded=dict(report.excluded),
         breaks=dict(report.breaks),
         policies=dict(report.policies),
+        logprobs=dict(report.logprobs),
+        receipts=RECEIPTS_VERSION,
     )
     write_whole(data.with_name(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
     write_whole(data.with_name("report.json"), msgspec.json.format(msgspec.json.encode(report)))
+
+
+_pack_plans = msgspec.msgpack.Encoder().encode
+_unpack_plans = msgspec.msgpack.Decoder(list[RowPlan]).decode
+
+
+def _filler_reward(rows: list[TokenRow], preset: TokenPreset) -> float | None:
+    """None, or where a format needs a number the mean of the rows', which it does not move."""
+    known = [row.standing.reward for row in rows if row.standing.reward is not None]
+    return fsum(known) / len(known) if preset.needs_reward and known else None
 
 
 class _Writing:
@@ -164,21 +190,58 @@ class _Writing:
         decode: Decode | None,
     ) -> None:
         self.preset, self.rules, self.render, self.decode = preset, rules, render, decode
+        self.folder = data.parent
         columns = preset.columns if data.suffix == ".parquet" else None
-        self.sink: Sink = TokenLines(file) if columns is None else TokenColumns(file, columns)
+        self.sink: TokenSink = TokenLines(file) if columns is None else TokenColumns(file, columns)
         self.receipts, self.root = receipts, MerkleRoot()
         self.report = TokenReport(preset=preset.name, file=str(data))
         self.accounted: set[str] = set()
         self.model = rules.model
+        self.written = Place()
 
-    def write_group(self, group: list[Rollout]) -> None:
+    def plan_group(self, group: list[Rollout]) -> list[RowPlan]:
         self.report.counts["groups"] += 1
         known = advantages({rollout.name: rollout.reward for rollout in group})
-        plans = [self.plan(rollout, known[rollout.name]) for rollout in group]
-        for record in self.preset.write([row for plan in plans for row in plan.rows]):
-            self.sink.write(record)
+        return [self.plan(rollout, known[rollout.name]) for rollout in group]
+
+    def write_sized(self, planned: Iterable[list[RowPlan]], sizes: Callable[[Sequence[int]], list[int]]) -> None:
+        """Write groups that must have certain sizes; they are kept in a file until all are known."""
+        with TemporaryFile(dir=self.folder) as kept:
+            rows = []
+            for plans in planned:
+                packed = _pack_plans(plans)
+                kept.write(len(packed).to_bytes(8, "big") + packed)
+                rows.append(sum(len(plan.rows) for plan in plans))
+            kept.seek(0)
+            wanted = iter(sizes(found) if (found := [number for number in rows if number]) else ())
+            for number in rows:
+                plans = _unpack_plans(kept.read(int.from_bytes(kept.read(8), "big")))
+                self.write_group(plans, next(wanted) if number else 0)
+
+    def write_group(self, plans: list[RowPlan], size: int = 0) -> None:
+        """Write the rows of a group, and as many fillers as it needs to have `size`."""
+        rows = [row for plan in plans for row in plan.rows]
+        if size:
+            self.report.group_size = max(size, self.report.group_size or 0)
+            rows += [filler_row(rows[0], _filler_reward(rows, self.preset))] * (size - len(rows))
+        lines = iter(self.written_lines(rows))
         for plan in plans:
-            self.account(plan)
+            self.account([*islice(lines, len(plan.rows)), *plan.receipts, *plan.exclusions])
+        self.account(list(lines))
+        fillers = [row for row in rows if not row.spans]
+        self.report.counts.update(filler_rows=len(fillers), row_tokens=sum(row.length for row in fillers))
+
+    def written_lines(self, rows: list[TokenRow]) -> list[RowLine]:
+        """Write rows; what the receipts say of them."""
+        place, waiting, lines = self.written, iter(rows), []
+        for record in self.preset.write(rows, place):
+            digest = self.sink.write(record)
+            lines += [row.line(digest) for row in islice(waiting, self.preset.rows_in(record))]
+        rollouts = len({row.rollout for row in rows})
+        self.written = Place(
+            group=place.group + bool(rows), row=place.row + len(rows), rollout=place.rollout + rollouts
+        )
+        return lines
 
     def plan(self, rollout: Rollout, advantage: float | None) -> RowPlan:
         """The rows of a rollout, and the counts of everything."""
@@ -187,7 +250,7 @@ class _Writing:
         found = plan_rows(rollout.name, calls, self.rules, standing, self.render, self.accounted)
         self.accounted.update(one.call for one in found.receipts)
         self.accounted.update(one.call for one in found.exclusions)
-        self.one_model(rollout.name, dict.fromkeys(row.model for row in found.rows))
+        self.one_model(rollout.name, found.models)
         self.count(found)
         self.count_breaks(rollout.name, found.breaks)
         return found
@@ -201,15 +264,11 @@ class _Writing:
                     " train with --model, and the other's calls are counted as left out"
                 )
 
-    def account(self, plan: RowPlan) -> None:
-        lines: list[Line] = [row.line() for row in plan.rows]
-        for record in [*lines, *plan.receipts, *plan.exclusions]:
-            self.note(record)
-
-    def note(self, record: Line) -> None:
-        line = to_line(record)
-        self.root.add(line)
-        self.receipts.write(line + b"\n")
+    def account(self, records: Iterable[Line]) -> None:
+        for record in records:
+            line = to_line(record)
+            self.root.add(line)
+            self.receipts.write(line + b"\n")
 
     def count(self, plan: RowPlan) -> None:
         report, rows = self.report, plan.rows
@@ -219,15 +278,18 @@ class _Writing:
             trained=len(plan.receipts),
             excluded=len(plan.exclusions),
             rows=len(rows),
-            row_tokens=sum(len(row.ids) // 4 for row in rows),
-            trained_tokens=sum(span.end - span.start for row in rows for span in row.spans),
+            row_tokens=sum(row.length for row in rows),
+            trained_tokens=sum(row.trained for row in rows),
+            forced_tokens=sum(end - start for row in rows for start, end in row.forced),
             tree_tokens=plan.tree_tokens,
         )
         for one in plan.exclusions:
             report.excluded[one.reason] += 1
             report.excluded_tokens[one.reason] += one.sampled
         report.policies.update(plan.policies)
+        report.logprobs.update(plan.sources)
         report.off_policy_rows += sum(not row.on_policy for row in rows)
+        report.constrained_rows += sum(row.constrained for row in rows)
 
     def count_breaks(self, rollout: str, found: list[Break]) -> None:
         for one in found:

@@ -3,6 +3,9 @@
     input_ids, attention_mask, labels   labels are the ids where trained and -100 elsewhere
     logprobs                            as the engine gave them; 0 where untrained, NaN (null in JSON) where not given
     rollout_id, group_id, weight, reward, advantage, on_policy, model
+    temperature, top_p                  those of all calls of the row; null if they differ or are not known
+    constrained                         whether a grammar, a schema or a required tool left a call fewer choices
+    finish_reason                       of the last call
     calls, starts, ends                 which call sampled which tokens
     policy_starts, policy_versions      from which token on which version of the policy sampled
 
@@ -15,7 +18,7 @@ from typing import Any
 from stemma.core.call import unpack_ids, unpack_logprobs
 from stemma.core.proof import WrittenRow
 from stemma.core.token_rows import TokenRow
-from stemma.formats.token_preset import Records, TokenPreset, about, written_row
+from stemma.formats.token_preset import Place, Records, TokenPreset, about, facts_in, written_row
 
 COLUMNS = {
     "input_ids": "list<int32>",
@@ -29,15 +32,20 @@ COLUMNS = {
     "advantage": "double",
     "on_policy": "bool",
     "model": "string",
+    "temperature": "double",
+    "top_p": "double",
+    "constrained": "bool",
+    "finish_reason": "string",
     "calls": "list<string>",
     "starts": "list<int32>",
     "ends": "list<int32>",
     "policy_starts": "list<int32>",
     "policy_versions": "list<string>",
 }
+_SPANS = ("calls", "starts", "ends", "policy_starts", "policy_versions")
 
 
-def _write(rows: list[TokenRow]) -> Records:
+def _layout(rows: list[TokenRow], place: Place) -> Records:
     return [_record(row) for row in rows]
 
 
@@ -58,7 +66,10 @@ def _record(row: TokenRow) -> dict[str, Any]:
 
 
 def _read(record: dict[str, Any]) -> list[WrittenRow]:
-    return [written_row(record["input_ids"], record["labels"], record["logprobs"])]
+    ids = record["input_ids"]
+    faults = [] if record["attention_mask"] == [1] * len(ids) else ["its attention_mask hides tokens"]
+    facts = {**facts_in(record), **{name: record[name] for name in _SPANS}}
+    return [written_row(ids, record["labels"], record["logprobs"], facts, faults)]
 
 
-TOKENS = TokenPreset(name="tokens", write=_write, read=_read, columns=COLUMNS)
+TOKENS = TokenPreset(name="tokens", layout=_layout, read=_read, columns=COLUMNS)

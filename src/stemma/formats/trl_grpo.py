@@ -3,18 +3,22 @@
     prompt_ids, completion_ids, logprobs   logprobs are the completion's; 0 where untrained
     env_mask                               1 where trained: the model's own tokens, not tools' or users'
 
-A trainer that replays the file reads the lines of a group and returns their columns as lists.
-`tests/formats/test_token_presets.py` reads it back; `tests/trainers/trl` trains on it.
+TRL takes exactly `num_generations` completions for each prompt. So a rollout is one row (of a split one the row that
+trains most; the calls of the others are counted as left out: `split`), and all groups have the size of the largest,
+which the report gives as `group_size`. Smaller groups are filled with rows whose `env_mask` is 0 and whose reward is
+null, which TRL leaves out of the baseline. A trainer that replays the file reads the lines of a group and returns
+their columns as lists. `tests/formats/test_token_presets.py` reads it back; `tests/trainers/trl` trains on it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from stemma.core.proof import WrittenRow
 from stemma.core.token_rows import TokenRow
-from stemma.formats.token_preset import Records, TokenPreset, about, from_parts, parts_of
+from stemma.formats.token_preset import Place, Records, TokenPreset, about, facts_in, from_parts, parts_of
 
 
-def _write(rows: list[TokenRow]) -> Records:
+def _layout(rows: list[TokenRow], place: Place) -> Records:
     return [_record(row) for row in rows]
 
 
@@ -25,7 +29,12 @@ def _record(row: TokenRow) -> dict[str, Any]:
 
 
 def _read(record: dict[str, Any]) -> list[WrittenRow]:
-    return [from_parts(record["prompt_ids"], record["completion_ids"], record["env_mask"], record["logprobs"])]
+    prompt, completion = record["prompt_ids"], record["completion_ids"]
+    return [from_parts(prompt, completion, record["env_mask"], record["logprobs"], facts_in(record))]
 
 
-TRL_GRPO = TokenPreset(name="trl-grpo", write=_write, read=_read, needs_logprobs=True)
+def _sizes(rows: Sequence[int]) -> list[int]:
+    return [max(rows)] * len(rows)
+
+
+TRL_GRPO = TokenPreset(name="trl-grpo", layout=_layout, read=_read, needs_logprobs=True, one_row=True, sizes=_sizes)

@@ -3,19 +3,20 @@
     prompt_ids, response_ids, response_mask, response_logprobs   mask and logprobs are the response's
     reward_score     the rollout's reward
     num_turns        how many calls the row trains
-    extra_fields     uid (the group), rollout_id, weight, advantage, policy versions
+    extra_fields     uid (the group), rollout_id, weight, advantage, sampler, policy versions
 
-`tests/formats/test_token_presets.py` reads it back.
+An agent loop gives one output for each sample of a prompt, so a rollout is one row: of a split one the row that trains
+most; the calls of the others are counted as left out (`split`). `tests/formats/test_token_presets.py` reads it back.
 """
 
 from typing import Any
 
 from stemma.core.proof import WrittenRow
 from stemma.core.token_rows import TokenRow
-from stemma.formats.token_preset import Records, TokenPreset, about, from_parts, parts_of
+from stemma.formats.token_preset import Place, Records, TokenPreset, about, facts_in, from_parts, parts_of
 
 
-def _write(rows: list[TokenRow]) -> Records:
+def _layout(rows: list[TokenRow], place: Place) -> Records:
     return [_record(row) for row in rows]
 
 
@@ -32,14 +33,19 @@ def _record(row: TokenRow) -> dict[str, Any]:
         "extra_fields": {
             "uid": extra.pop("group_id"),
             **extra,
+            "calls": [span.call for span in row.spans],
             "policy": [[one.start, one.version] for one in row.policy],
         },
     }
 
 
 def _read(record: dict[str, Any]) -> list[WrittenRow]:
-    mask, logprobs = record["response_mask"], record["response_logprobs"]
-    return [from_parts(record["prompt_ids"], record["response_ids"], mask, logprobs)]
+    extra = record["extra_fields"]
+    facts = facts_in({**extra, "group_id": extra["uid"], "reward": record["reward_score"]})
+    facts |= {"calls": extra["calls"], "policy": extra["policy"]}
+    faults = [] if record["num_turns"] == len(extra["calls"]) else ["its num_turns is not the number of its calls"]
+    prompt, response, mask = record["prompt_ids"], record["response_ids"], record["response_mask"]
+    return [from_parts(prompt, response, mask, record["response_logprobs"], facts, faults)]
 
 
-VERL = TokenPreset(name="verl", write=_write, read=_read, needs_logprobs=True)
+VERL = TokenPreset(name="verl", layout=_layout, read=_read, needs_logprobs=True, one_row=True)
