@@ -109,6 +109,7 @@ def test_a_llamafactory_row_has_system_and_tools_beside_the_turns():
         "conversations": [{"from": "human", "value": "where?"}, {"from": "gpt", "value": "here"}],
         "system": "be brief",
         "tools": json.dumps([LOOK]),
+        "trained_turns": [1],
     }
     bare = whole_row(row(U, said()))
     assert (bare["system"], bare["tools"]) == ("", "")
@@ -121,7 +122,7 @@ def test_a_llamafactory_row_has_system_and_tools_beside_the_turns():
         (said("yes", reasoning="hm"), "gpt", "<think>\nhm\n</think>\n\nyes"),
         (called('{"q":1}'), "function_call", '[{"name": "look", "arguments": {"q": 1}}]'),
         (
-            called("", content="so"),
+            called("{}", content="so"),
             "function_call",
             'so\n<tool_call>\n[{"name": "look", "arguments": {}}]\n</tool_call>',
         ),
@@ -219,7 +220,7 @@ def test_every_row_that_a_trainer_would_stop_at_is_left_out_with_its_reason(pres
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 def test_a_row_is_not_changed_by_being_exported(preset):
     whole = row(
-        S, U, called("", reasoning="hm"), result(), said(), tools=[{"type": "function", "function": {"name": "x"}}]
+        S, U, called("{}", reasoning="hm"), result(), said(), tools=[{"type": "function", "function": {"name": "x"}}]
     )
     before = copy.deepcopy((whole.messages, whole.tools))
     preset.convert(whole)

@@ -139,7 +139,7 @@ def test_trl_trains_each_sampled_message_once_and_no_other_turn_of_the_model(kin
 
 
 def test_trl_messages_have_the_keys_they_need_objects_for_arguments_and_named_results():
-    asked = {**said(None, "hm"), "tool_calls": [call_with('{"q": [0.41]}'), call_with("", "measure", "c2")]}
+    asked = {**said(None, "hm"), "tool_calls": [call_with('{"q": [0.41]}'), call_with("{}", "measure", "c2")]}
     results = [{"role": "tool", "tool_call_id": name, "content": name} for name in ("c2", "c1")]
     again = {**said("again"), "tool_calls": [call_with("{}", "measure", "c1")]}  # some providers repeat their ids
     parts = {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}

@@ -60,7 +60,7 @@ def test_ephemeral_text_is_in_no_row():
     assert "CANARY" not in str((row.messages, row.metadata, row.tools, row.turns()))
 
 
-@pytest.mark.parametrize("finish", ["length", "content_filter", "tool_calls"])
+@pytest.mark.parametrize("finish", ["length", "tool_calls"])
 def test_a_reply_that_was_cut_completes_nothing(finish):
     graph = MessageGraph([{"role": "user", "content": "Q"}])
     graph.record({"role": "assistant", "content": "A"}, Call(model="m", finish_reason=finish))

@@ -42,23 +42,17 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 def export_tokens(wish: Wish, preset: "TokenPreset", *, json: bool) -> None:
     """Write token rows, and say what became of every call."""
+    from stemma.cli.export import package_version
     from stemma.formats.token_export import export_tokens as export
     from stemma.formats.token_render import token_text
 
     rules = Rules(model=wish.model, max_length=wish.max_length, ephemeral=wish.ephemeral)
     decode = token_text(wish.tokenizer) if wish.tokenizer else None
     with _rollouts(wish) as rollouts:
-        report = export(rollouts, preset, wish.out, rules, version=_version(), render=_render(wish), decode=decode)
+        report = export(
+            rollouts, preset, wish.out, rules, version=package_version(), render=_render(wish), decode=decode
+        )
     Screen().json(msgspec.to_builtins(report)) if json else _print(report)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("stemmata")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return "unknown"
 
 
 def _render(wish: Wish) -> "Render | None":
@@ -73,12 +67,13 @@ def _render(wish: Wish) -> "Render | None":
 
 @contextmanager
 def _rollouts(wish: Wish) -> Iterator[Iterator["Rollout"]]:
+    from stemma.cli.export import names_of
     from stemma.formats.token_export import rollout_of
 
     if wish.source.suffix != ".db":
         raise StoreMissing(f"{wish.source} is no store; only calls recorded in one have their tokens")
     with reading(str(wish.source)) as store:
-        names = store.names(wish.run)
+        names = names_of(store, wish.run)
         yield (rollout_of(name, store.metadata(name), partial(store.load, name)) for name in names)
 
 

@@ -96,6 +96,10 @@ class Exclusion(msgspec.Struct, frozen=True, kw_only=True, tag="excluded"):
     detail: str = ""
     sampled: int = 0
     """How many tokens it sampled, as far as that is known."""
+    made: str = ""
+    """The id of its reply's node."""
+    index: int = 0
+    """The place of its reply in its line."""
 
 
 Line = Receipt | RowLine | Exclusion

@@ -199,7 +199,7 @@ def plan_rows(
     rows = [_row(rollout, standing, calls, names, chain, shown, trained) for chain in chains]
     return RowPlan(
         rows=rows,
-        exclusions=[_excluded(names[n], rollout, calls[n].call, why) for n, why in refused.items() if why],
+        exclusions=[_excluded(names[n], rollout, calls[n], why) for n, why in refused.items() if why],
         breaks=breaks(calls),
         receipts=[_receipt(names[n], rollout, calls[n], shown.get(n)) for n in kept],
         tree_tokens=rows[0].length if len(rows) == 1 else tree_tokens,
@@ -221,10 +221,17 @@ def policy_of(call: Call) -> list[tuple[int, str]]:
     return [] if version is None else [(0, str(version))]
 
 
-def _excluded(name: str, rollout: str, call: Call, why: tuple[str, str]) -> Exclusion:
-    sampled = len(call.sampled_ids or b"") // WIDTH or call.usage.get("completion_tokens")
-    count = sampled if isinstance(sampled, int) else 0
-    return Exclusion(call=name, rollout=rollout, reason=why[0], detail=why[1], sampled=count)
+def _excluded(name: str, rollout: str, one: Captured, why: tuple[str, str]) -> Exclusion:
+    sampled = len(one.call.sampled_ids or b"") // WIDTH or one.call.usage.get("completion_tokens")
+    return Exclusion(
+        call=name,
+        rollout=rollout,
+        reason=why[0],
+        detail=why[1],
+        sampled=sampled if isinstance(sampled, int) else 0,
+        made=one.made.hex(),
+        index=len(one.line),
+    )
 
 
 def _chains(calls: Sequence[Captured], kept: list[int], shown: dict[int, bytes]) -> tuple[list[list[int]], int]:

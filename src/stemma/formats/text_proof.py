@@ -87,7 +87,7 @@ def text_manifest(path: Path) -> TextManifest | None:
     """The manifest at `path`, if it is of an export of text."""
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=TextManifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, FileNotFoundError):
         return None
     return manifest if manifest.preset in _READERS else None
 

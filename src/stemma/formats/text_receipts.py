@@ -152,6 +152,7 @@ def _receipt(row: TrainingRow, reply: Sampled, tools: bytes) -> Receipt:
         call=name.hex(),
         rollout=row.rollout,
         model=reply.call.model,
+        context="sampled",
         saw=saw.hex(),
         made=made.hex(),
         event=reply.event.hex(),

@@ -21,6 +21,7 @@ from stemma.core.graph import MessageGraph
 from stemma.core.ids import ROOT, Id, call_id
 from stemma.core.message import Message
 from stemma.core.rows import Reply, plan
+from stemma.core.sampler import sampler_of
 from stemma.errors import StemmaError
 from stemma.formats.hermes import Turn, to_trajectory
 from stemma.formats.reading import Entry, Kind, read_entry
@@ -64,10 +65,15 @@ class Sampled(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def off_policy(self) -> str:
-        """Why the row does not show what the model saw; empty if it does."""
+        """Why the reply is not what the model would say after what the row shows; empty if it is."""
         if is_ephemeral(self.call):
             return EPHEMERAL
-        return "" if self.call.extra.get("on_policy", True) else "imported as off-policy"
+        if not self.call.extra.get("on_policy", True):
+            return "imported as off-policy"
+        sampler = sampler_of(self.call)
+        if sampler.constrained:
+            return "sampled under a constraint"
+        return f"sampled with {', '.join(sampler.adjusted)}" if sampler.adjusted else ""
 
     @property
     def timestamp(self) -> str:
