@@ -58,8 +58,13 @@ class Sampler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.constrained and not self.adjusted
 
 
+_UNKNOWN = Sampler()
+
+
 def sampler_of(call: Call) -> Sampler:
     """The sampler of a call."""
+    if not call.params and not call.tools and call.extra.keys().isdisjoint(("sampler", "constraint")):
+        return _UNKNOWN
     said = call.extra.get("sampler")
     known = {**call.params, **(said if isinstance(said, dict) else {})}
     logprobs = known.get("logprobs")

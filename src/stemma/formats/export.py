@@ -45,6 +45,7 @@ RECEIPTS, MANIFEST = "receipts.jsonl", "manifest.json"
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _LOOKS_LIKE_A_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T][\d:Z+-]*)?")
 _BROKEN = "arguments are not an object"
+_BROKEN_WRITTEN = "broken arguments written as {}"
 
 
 class Written(NamedTuple):
@@ -335,7 +336,10 @@ class _Exporting:
 
     def put(self, row: TrainingRow, one: Written) -> None:
         replies = [reply for reply in row.replies if reply.at in one.trained]
-        differs = tuple(dict.fromkeys([*(reply.off_policy for reply in replies if reply.off_policy), *one.differs]))
+        named = [*(reply.off_policy for reply in replies if reply.off_policy), *one.differs]
+        if self.options.keep_broken_calls and any(map(broken_arguments, row.messages[: replies[-1].at + 1])):
+            named.append(_BROKEN_WRITTEN)
+        differs = tuple(dict.fromkeys(named))
         last = replies[-1].call
         record = one.record | {
             "id": _id(row.rollout),

@@ -22,10 +22,8 @@ from stemma.formats.export import Preset, Written, compact_json
 from stemma.formats.hermes import Turn, calls_of, sharegpt_entry, system_prompt
 from stemma.formats.markers import Finding, find_markers
 from stemma.formats.openai import DEVELOPER, markers_of_tools
-from stemma.formats.shapes import broken_arguments
 from stemma.formats.training import LeftOut, TrainingRow
 
-BROKEN = "broken arguments written as {}"
 SYSTEM_REPLACED = "system prompt replaced"
 EMPTY_THOUGHT = "empty think block added"
 REWRITTEN = "reply not spelled as it was sampled"
@@ -63,7 +61,7 @@ def _hermes_own(row: TrainingRow) -> list[Written]:
 def _sharegpt(row: TrainingRow) -> list[Written]:
     entry = sharegpt_entry(row.messages, row.tools)
     differs = [DEVELOPER] if any(message.get("role") == "developer" for message in row.messages) else []
-    return [_written(row, entry, [*differs, *_broken(row)])]
+    return [_written(row, entry, differs)]
 
 
 def _written(row: TrainingRow, entry: dict[str, Any], differs: list[str]) -> Written:
@@ -87,7 +85,12 @@ def _check_results(row: TrainingRow) -> None:
         role = message.get("role")
         if role == "tool" and not answering:
             raise LeftOut("result without a call", f"message {at} is a tool's, and no call stands before it")
-        answering = bool(calls_of(message)) if role == "assistant" else answering and role == "tool"
+        if role != "assistant":
+            answering = answering and role == "tool"
+        elif isinstance(message.get("content"), list):
+            answering = bool(calls_of(message))
+        else:
+            answering = bool(message.get("tool_calls"))
 
 
 def _seen_system(row: TrainingRow) -> list[str]:
@@ -108,16 +111,10 @@ def _has_system_inside(row: TrainingRow) -> bool:
 
 
 def _hermes_differences(row: TrainingRow, turns: list[Turn]) -> Iterator[str]:
-    yield from _broken(row)
     if any(turn["from"] == "gpt" and turn["value"].startswith("<think>\n</think>") for turn in turns):
         yield EMPTY_THOUGHT
     if any("raw" in reply.call.extra for reply in row.replies):
         yield REWRITTEN
-
-
-def _broken(row: TrainingRow) -> Iterator[str]:
-    if any(message.get("tool_calls") and broken_arguments(message) for message in row.messages):
-        yield BROKEN
 
 
 def _markers(record: Mapping[str, Any]) -> list[Finding]:
