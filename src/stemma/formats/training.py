@@ -68,8 +68,8 @@ class Sampled(msgspec.Struct, frozen=True, eq=False):
         """Why the reply is not what the model would say after what the row shows; empty if it is."""
         if is_ephemeral(self.call):
             return EPHEMERAL
-        if not self.call.extra.get("on_policy", True):
-            return "imported as off-policy"
+        if self.call.extra.get("imported"):  # nothing is known of how it was sampled but what its file says
+            return "" if self.call.extra.get("on_policy", True) else "imported as off-policy"
         sampler = sampler_of(self.call)
         if sampler.constrained:
             return "sampled under a constraint"
