@@ -22,7 +22,7 @@ from typing import Protocol
 
 import msgspec
 
-from stemma.errors import StemmaError
+from stemma.errors import HarnessFailed
 from stemma.tools.seccomp import keyless
 
 INSIDE = "/workspace"
@@ -34,8 +34,10 @@ ENVIRONMENT = {"HOME": INSIDE, "LANG": "C.UTF-8", "TERM": "dumb"}
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-class NoSandbox(StemmaError):
+class NoSandbox(HarnessFailed):
     """There is nothing here to fence commands with."""
+
+    retryable = False
 
 
 class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
