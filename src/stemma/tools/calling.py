@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import copy_context
-from functools import cache, lru_cache
+from functools import cache
 from types import coroutine as generator_coroutine
 from typing import Any
 
@@ -51,14 +51,11 @@ async def outcome_of(
 
     quick: call a sync function in the event loop itself, which no time limit can end
     """
-    if _is_async(function):
+    if inspect.iscoroutinefunction(function):
         return await _in_task(function, given, seconds)
     if quick:
         return _called(function, given)
     return await _in_thread(function, given, seconds)
-
-
-_is_async = lru_cache(maxsize=256)(inspect.iscoroutinefunction)
 
 
 # ── async functions ──────────────────────────────────────────────────────────────────────────────────────────────
