@@ -181,7 +181,7 @@ def choose_sandbox(kind: str = "auto", *, image: str | None = None, network: boo
         if shutil.which("bwrap"):
             return Bubblewrap(network=network)
         raise NoSandbox(
-            "commands run behind bubblewrap, which is not installed: `apt install bubblewrap`, name an "
-            "image, or run without any fence by `--sandbox none`"
+            "commands run behind bubblewrap, which is not installed: `apt install bubblewrap`, name an image, "
+            "run without any fence by `--sandbox none`, or offer no terminal, such as by `--toolsets file,todo`"
         )
     raise NoSandbox(f"there is no sandbox {kind!r}; choose bubblewrap, an image, or none")
