@@ -61,7 +61,8 @@ def exhaustion(problem: BaseException) -> OutOfResources | None:
 
 def is_shipped(tool: Tool) -> bool:
     """Whether a tool's function is ours; any exception it does not raise on purpose is our fault."""
-    return getattr(tool.run, "__module__", "").partition(".")[0] == __name__.partition(".")[0]
+    module = getattr(tool.run, "__module__", None) or ""
+    return module.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _causes(problem: BaseException) -> Iterator[BaseException]:

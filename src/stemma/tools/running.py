@@ -45,7 +45,9 @@ async def run_tool(
             raise _without(failure, clean) from problem
         result = failed(str(problem) or type(problem).__name__)
     result = msgspec.structs.replace(result, text=clean(result.text))
-    return result if is_shipped(tool) else _shortened(result, tool.output_chars or OUTPUT_CHARS)
+    if is_shipped(tool):
+        return result
+    return _shortened(result, OUTPUT_CHARS if tool.output_chars is None else tool.output_chars)
 
 
 def failed(why: str) -> ToolResult:
@@ -133,9 +135,8 @@ async def _call_users(tool: Tool, values: dict[str, Any]) -> ToolResult:
     def run() -> ToolResult:
         return as_result(tool.run(**values))
 
-    outcome = await outcome_of(
-        run_async if _is_async(tool.run) else run, seconds=tool.seconds or SECONDS, quick=tool.quick
-    )
+    seconds = SECONDS if tool.seconds is None else tool.seconds
+    outcome = await outcome_of(run_async if _is_async(tool.run) else run, seconds=seconds, quick=tool.quick)
     problem = outcome.problem
     if problem is None:
         result: ToolResult = outcome.value
