@@ -15,7 +15,7 @@ Each says what is wrong, which one, and what to do; each is also the standard ty
     ├── MissingExtra (ImportError)   an optional package that is not installed, with the command that installs it
     ├── NotFound (LookupError)       no such graph, node or message
     ├── Ambiguous (LookupError)      an id prefix that fits several
-    ├── HarnessFailed (RuntimeError) what this machine or this program could not do for a tool call; not the model's fault
+    ├── HarnessFailed (RuntimeError) what this machine or program could not do for a tool call
     │   ├── OutOfResources           no descriptors, processes, memory or disk space left
     │   └── InternalError            a fault in stemma itself
     └── StoreError (RuntimeError)

@@ -294,7 +294,9 @@ def test_each_wait_is_told_to_whoever_watches_the_task():
 
     async def collect():
         watcher.set(lambda problem, seconds: told.append(type(problem)))
-        setup = Setup(model=ScriptedModel([asking(call("fragile")), "done"]), tools={"fragile": tool}, tool_retries=SOON)
+        setup = Setup(
+            model=ScriptedModel([asking(call("fragile")), "done"]), tools={"fragile": tool}, tool_retries=SOON
+        )
         return [fact async for fact in converse(graph, setup)]
 
     asyncio.run(collect())

@@ -39,8 +39,12 @@ def run(rows, folder, agent, **more):
     return batch, list(batch)
 
 
-@given(st.integers(1, 2000), st.integers(1, 16), st.integers(3, 500), st.integers(64, 1 << 20), st.integers(64, 1 << 20))
-def test_descriptors_are_raised_no_further_than_needed_and_fewer_run_where_they_do_not_suffice(wanted, each, used, a, b):
+@given(
+    st.integers(1, 2000), st.integers(1, 16), st.integers(3, 500), st.integers(64, 1 << 20), st.integers(64, 1 << 20)
+)
+def test_descriptors_are_raised_no_further_than_needed_and_fewer_run_where_they_do_not_suffice(
+    wanted, each, used, a, b
+):
     now = Descriptors(used, min(a, b), max(a, b))
     found = fit(wanted, each, now)
     assert now.soft <= found.soft <= now.hard
@@ -162,7 +166,9 @@ class Broken(Bubblewrap):
         self.works -= 1
         if self.works >= 0:
             return super().launch(argv, root, limits)
-        return super().launch(["sh", "-c", "echo 'bwrap: No permissions to create new namespace' >&2; exit 1"], root, limits)
+        return super().launch(
+            ["sh", "-c", "echo 'bwrap: No permissions to create new namespace' >&2; exit 1"], root, limits
+        )
 
 
 def in_sandbox(sandbox, **more):

@@ -133,11 +133,25 @@ def test_what_the_harness_could_not_do_ends_in_code_3_and_what_the_model_did_wro
     replies = []
     for word in ("odd", "even"):
         function = {"name": "look_up", "arguments": json.dumps({"word": word})}
-        asks = {"content": None, "reasoning": "r", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+        asks = {
+            "content": None,
+            "reasoning": "r",
+            "tool_calls": [{"id": "c", "type": "function", "function": function}],
+        }
         replies += [asks, {"content": "There is none."}] if word == "odd" else [asks]
     (tmp_path / "replies.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in replies))
     (tmp_path / "words.jsonl").write_text('{"prompt": "odd"}\n{"prompt": "even"}\n')
-    given = ("words.jsonl", "-m", "scripted:replies.jsonl", "--tools", "mine.py", "--toolsets", "look_up", "--name", "r")
+    given = (
+        "words.jsonl",
+        "-m",
+        "scripted:replies.jsonl",
+        "--tools",
+        "mine.py",
+        "--toolsets",
+        "look_up",
+        "--name",
+        "r",
+    )
     done = batch(*given, "-c", "1")
     assert done.code == 3
     assert "failed: " in done.err
@@ -149,7 +163,9 @@ def test_what_the_harness_could_not_do_ends_in_code_3_and_what_the_model_did_wro
     assert (failure["error"], failure["text"]) == ("Down", "the dictionary is not mounted")
 
 
-def test_a_batch_whose_sandbox_is_missing_asks_nothing_and_says_what_to_install(batch, model, prompts, monkeypatch, tmp_path):
+def test_a_batch_whose_sandbox_is_missing_asks_nothing_and_says_what_to_install(
+    batch, model, prompts, monkeypatch, tmp_path
+):
     monkeypatch.setenv("PATH", str(tmp_path))
     done = batch(prompts, "-m", model, "--toolsets", "terminal", "--name", "r")
     assert done.code == 1

@@ -56,7 +56,9 @@ def test_limits_compaction_and_prompts_are_as_set(tmp_path):
     asyncio.run(promise())
 
 
-LIMITED = TOOLS + """
+LIMITED = (
+    TOOLS
+    + """
 from stemma.tools.tool import as_tool
 
 def whisper(text: str) -> str:
@@ -68,6 +70,7 @@ def whisper(text: str) -> str:
 
 TOOLS = [shout, as_tool(whisper, seconds=900, output_chars=5)]
 """
+)
 
 
 def test_tools_of_the_users_get_the_limits_that_are_set_unless_they_have_their_own(tmp_path):

@@ -117,7 +117,9 @@ def test_without_an_answer_the_exit_code_is_1_and_the_reason_is_told(folder, cha
     assert stored(folder, "x")[1]["stopped"] == reason
 
 
-def test_a_tool_that_the_harness_cannot_run_is_shown_as_an_error_and_the_conversation_goes_on_later(folder, chat, tmp_path):
+def test_a_tool_that_the_harness_cannot_run_is_shown_as_an_error_and_the_conversation_goes_on_later(
+    folder, chat, tmp_path
+):
     path, command = os.environ["PATH"], tool_call("terminal", '{"command": "echo fine"}')
     offered = ["--toolsets", "terminal"]
     with endpoint(command, "It is fine.", "Yes.") as server:

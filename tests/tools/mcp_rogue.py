@@ -23,10 +23,10 @@ def die(request):
 
 def die_once(request):
     mark = next(word.removeprefix("--mark=") for word in sys.argv if word.startswith("--mark="))
-    if os.path.exists(mark):
-        return answer(request, "survived")
-    open(mark, "w").close()
-    die(request)
+    if not os.path.exists(mark):
+        open(mark, "w").close()
+        die(request)
+    answer(request, "survived")
 
 
 def flood(request):
@@ -84,7 +84,13 @@ def slow(request):
 
 
 WAYS = {f.__name__: f for f in (die, flood, chatter, complain, child, runaway, rename, structured, resource, nonsense)}
-WAYS |= {"die_once": die_once, "refuse": refuse, "slow": slow, "echo": lambda request: answer(request, "echo"), "ignore": lambda request: None}
+WAYS |= {
+    "die_once": die_once,
+    "refuse": refuse,
+    "slow": slow,
+    "echo": lambda request: answer(request, "echo"),
+    "ignore": lambda request: None,
+}
 
 if "--stubborn" in sys.argv:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -234,7 +234,9 @@ def test_a_server_over_http_that_comes_back_is_reached_again():
 
 
 def _serve(port):
-    running = subprocess.Popen([*SAMPLE_ARGV, "--http", str(port)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        [*SAMPLE_ARGV, "--http", str(port)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     _wait_for(port)
     return running
 

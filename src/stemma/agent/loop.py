@@ -51,11 +51,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | None = None) -> AsyncIterator[Fact]:
     """Go on until there is an answer, a limit or a failure."""
     spent = Spent(setup.clock)
-    async for fact in _answer_calls(graph, setup, workspace):
-        yield fact
-        if isinstance(fact, Stopped):
-            return
     while True:
+        async for fact in _answer_calls(graph, setup, workspace):
+            yield fact
+            if isinstance(fact, Stopped):
+                return
         limit = spent.reached(setup.limits)
         if limit is not None:
             yield Stopped(limit)
@@ -75,10 +75,6 @@ async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | Non
         if not reply.message.get("tool_calls"):
             yield Stopped(_how_it_ended(reply))
             return
-        async for fact in _answer_calls(graph, setup, workspace):
-            yield fact
-            if isinstance(fact, Stopped):
-                return
 
 
 async def _answer_calls(graph: MessageGraph, setup: Setup, workspace: Workspace | None) -> AsyncIterator[Fact]:

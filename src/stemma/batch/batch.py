@@ -188,7 +188,7 @@ class Batch:
                 self.statistics = files.finish()
 
     async def _check_needs(self, plan: Plan) -> None:
-        """`HarnessFailed` if commands are offered and the sandbox does not work; better now than at the first command."""
+        """`HarnessFailed` if commands are offered and the sandbox does not work: now, not at the first command."""
         if plan.shells and plan.to_do:
             await self.order.outfitter.agent.workspace().try_sandbox()
 
@@ -203,7 +203,9 @@ class Batch:
         asked = first_pace(order.concurrency)
         pace = fitted_pace(asked, shells=plan.shells)
         if pace.ceiling < asked.ceiling:
-            self.notice(f"at most {pace.ceiling} conversations at once, not {asked.ceiling}: {pace.why}; see `ulimit -Hn`")
+            self.notice(
+                f"at most {pace.ceiling} conversations at once, not {asked.ceiling}: {pace.why}; see `ulimit -Hn`"
+            )
         runner = self._runner = Runner(order, store, shape, self.progress, tell, pace=pace, since=since)
         if self.reserve is not None:
             runner.team = Crew(runner, self.reserve, partial(Begin, name=order.name, since=since), store.load)

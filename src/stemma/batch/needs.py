@@ -50,7 +50,7 @@ def fit(wanted: int, each: int, now: Descriptors) -> Fitted:
 
 
 def fitted_pace(pace: Pace, *, shells: bool) -> Pace:
-    """`pace` with no more at once than this process has descriptors for, after its limit was raised as far as needed."""
+    """`pace` with no more at once than this process has descriptors for; their limit is raised as far as needed."""
     now = _descriptors()
     each = WITH_SHELL if shells else PER_TASK
     found = fit(pace.ceiling, each, now)
