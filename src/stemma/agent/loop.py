@@ -3,9 +3,9 @@
 It yields facts and opens no files. Each fact is true of the graph when it is yielded, and the next step starts only
 when the listener comes back for more: who saves the graph at every fact loses nothing but the step in flight. Started
 on a graph that ends in unanswered tool calls, as a crash leaves it, it answers those first. Wrong tool names and
-unreadable arguments are answered with an error and stay recorded as sampled; a call that the harness could not run stays
-open, and the conversation stops there. Tool output is data: it decides nothing
-here. `tests/agent/test_loop.py` proves it.
+unreadable arguments are answered with an error and stay recorded as sampled; a call that the harness could not run
+stays open, and the conversation stops there. Tool output is data: it decides nothing here. `tests/agent/test_loop.py`
+proves it.
 """
 
 import random
