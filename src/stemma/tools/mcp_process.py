@@ -46,9 +46,9 @@ class ServerProcess:
         )
         try:
             return cls(process, await _watchdog(process.pid))
-        except OSError:
+        except BaseException:  # a cancellation as well
             os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            process._transport.close()  # type: ignore[attr-defined]
             raise
 
     def complaint(self) -> str:
