@@ -16,6 +16,9 @@ Each says what is wrong, which one, and what to do; each is also the standard ty
     ├── MissingExtra (ImportError)   an optional package that is not installed, with the command that installs it
     ├── NotFound (LookupError)       no such graph, node or message
     ├── Ambiguous (LookupError)      an id prefix that fits several
+    ├── HarnessFailed (RuntimeError) what this machine or program could not do for a tool call
+    │   ├── OutOfResources           no descriptors, processes, memory or disk space left
+    │   └── InternalError            a fault in stemma itself
     └── StoreError (RuntimeError)
         ├── StoreMissing             there is no store at that path
         ├── StoreTooNew              written by a newer stemma
@@ -85,6 +88,28 @@ class NotFound(StemmaError, LookupError):
 
 class Ambiguous(StemmaError, LookupError):
     """An id prefix that fits several."""
+
+
+class HarnessFailed(StemmaError, RuntimeError):
+    """What this machine or this program could not do for a tool call, although the model asked for nothing wrong.
+
+    It is never a tool result. The call is tried again if `retryable`, then the task fails as it does when the model's
+    endpoint fails. A tool of your own may raise it, too.
+    """
+
+    retryable = True
+    """Whether the same call may succeed a moment later."""
+    retry_after: float | None = None
+
+
+class OutOfResources(HarnessFailed):
+    """No descriptors, processes, memory or disk space are left."""
+
+
+class InternalError(HarnessFailed):
+    """A fault in stemma itself."""
+
+    retryable = False
 
 
 class StoreError(StemmaError, RuntimeError):

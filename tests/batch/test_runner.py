@@ -2,11 +2,13 @@
 
 import asyncio
 import itertools
-import sys
+import os
 import threading
 import time
 
-from batches import adder, adding_agent, lines_of
+import pytest
+
+from batches import adder, adding_agent, calls, lines_of
 from stemma import open_store
 from stemma.agent.agent import Agent
 from stemma.batch.batch import run_batch
@@ -64,27 +66,58 @@ def test_a_rate_limit_makes_fewer_run_at_once(tmp_path):
     assert max(batch.progress.limit for _ in batch) < 8
 
 
-def test_a_tool_that_raises_or_exits_ends_no_other_conversation(tmp_path):
-    def leaves(n: int) -> int:
+ODD = {"exit": SystemExit(3), "stop": StopIteration(1), "cancel": asyncio.CancelledError(), "key": KeyError("k")}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_tool_that_raises_exits_cancels_or_moves_ends_no_other_conversation(tmp_path, monkeypatch, is_async):
+    monkeypatch.chdir(tmp_path)
+
+    def leaves(way: str) -> int:
         """Leave.
 
-        n: how
+        way: how
         """
-        if n % 2:
-            sys.exit(3)
-        raise MemoryError("too much")
+        if way == "move":
+            os.chdir("/")
+            return 1
+        raise ODD[way]
+
+    async def leaves_async(way: str) -> int:
+        """Leave.
+
+        way: how
+        """
+        await asyncio.sleep(0)
+        return leaves(way)
+
+    name = "leaves_async" if is_async else "leaves"
 
     def calls_it(request):
         last = request.messages[-1]
         if last["role"] == "tool":
             return {"content": f"It said {last['content']}", "reasoning": "r"}
-        function = {"name": "leaves", "arguments": f'{{"n": {len(last["content"])}}}'}
-        return {"content": None, "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+        return calls(name, {"way": last["content"]})
 
-    agent = Agent(model=ScriptedModel(calls_it), tools=[leaves])
-    results = list(run_batch(["a", "bb", "ccc"], agent=agent, name="r", folder=tmp_path))
-    assert [result.record.status for result in results] == ["completed"] * 3
-    assert all(result.record.tools["leaves"].failure == 1 for result in results)
+    agent = Agent(model=ScriptedModel(calls_it), tools=[leaves, leaves_async])
+    batch = run_batch([*ODD, "move"], agent=agent, name="r", folder="runs")
+    results = list(batch)
+    assert [result.record.status for result in results] == ["completed"] * 5
+    assert all(result.record.tools[name].failure == 1 for result in results)
+    assert os.getcwd() == str(tmp_path)
+    assert batch.statistics["tool_statistics"][name]["count"] == 5
+    assert batch.statistics["tool_statistics"]["unknown"]["count"] == 0
+
+
+@pytest.mark.parametrize("problem", [StopIteration(1), asyncio.CancelledError(), SystemExit(3)])
+def test_a_reward_that_raises_what_it_likes_is_counted_and_ends_no_run(tmp_path, problem):
+    def reward(scored):
+        raise problem
+
+    batch = run_batch(["one", "two"], agent=adding_agent(), name="r", folder=tmp_path, reward=reward)
+    assert [result.record.status for result in batch] == ["completed"] * 2
+    assert batch.statistics["rewards"]["failed"] == 2
+    assert batch.statistics["exported"] == 0
 
 
 def test_stopping_is_told_with_its_reason_and_leaves_whole_files(tmp_path):

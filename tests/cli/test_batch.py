@@ -111,6 +111,68 @@ def test_failures_end_in_code_3_and_are_listed(batch, prompts, tmp_path):
     assert failures[0]["error"] == "NoMoreReplies"
 
 
+TOOLS_THAT_FAIL = """
+from stemma.errors import HarnessFailed
+
+class Down(HarnessFailed):
+    retryable = False
+
+def look_up(word: str) -> str:
+    '''Look a word up.
+
+    word: which
+    '''
+    if word == "odd":
+        raise LookupError("there is no such word")
+    raise Down("the dictionary is not mounted")
+"""
+
+
+def test_what_the_harness_could_not_do_ends_in_code_3_and_what_the_model_did_wrong_does_not(batch, tmp_path):
+    (tmp_path / "mine.py").write_text(TOOLS_THAT_FAIL)
+    replies = []
+    for word in ("odd", "even"):
+        function = {"name": "look_up", "arguments": json.dumps({"word": word})}
+        asks = {
+            "content": None,
+            "reasoning": "r",
+            "tool_calls": [{"id": "c", "type": "function", "function": function}],
+        }
+        replies += [asks, {"content": "There is none."}] if word == "odd" else [asks]
+    (tmp_path / "replies.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in replies))
+    (tmp_path / "words.jsonl").write_text('{"prompt": "odd"}\n{"prompt": "even"}\n')
+    given = (
+        "words.jsonl",
+        "-m",
+        "scripted:replies.jsonl",
+        "--tools",
+        "mine.py",
+        "--toolsets",
+        "look_up",
+        "--name",
+        "r",
+    )
+    done = batch(*given, "-c", "1")
+    assert done.code == 3
+    assert "failed: " in done.err
+    assert "Down: the dictionary is not mounted" in done.err
+    (entry,) = lines_of(tmp_path / "runs" / "r" / "trajectories.jsonl")
+    assert "no such word" in json.dumps(entry)
+    assert entry["tool_stats"]["look_up"]["failure"] == 1
+    (failure,) = lines_of(tmp_path / "runs" / "r" / "failures.jsonl")
+    assert (failure["error"], failure["text"]) == ("Down", "the dictionary is not mounted")
+
+
+def test_a_batch_whose_sandbox_is_missing_asks_nothing_and_says_what_to_install(
+    batch, model, prompts, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = batch(prompts, "-m", model, "--toolsets", "terminal", "--name", "r")
+    assert done.code == 1
+    assert "apt install bubblewrap" in done.err
+    assert not (tmp_path / "runs" / "r" / "trajectories.jsonl").exists()
+
+
 def test_a_dry_run_shows_configuration_question_and_plan_and_does_nothing(batch, model, prompts, tmp_path):
     shown = batch(prompts, "-m", model, "--system", "Be brief.", "--dry-run")
     assert shown.code == 0

@@ -56,6 +56,36 @@ def test_limits_compaction_and_prompts_are_as_set(tmp_path):
     asyncio.run(promise())
 
 
+LIMITED = (
+    TOOLS
+    + """
+from stemma.tools.tool import as_tool
+
+def whisper(text: str) -> str:
+    '''Say it softly.
+
+    text: what to say
+    '''
+    return text.lower()
+
+TOOLS = [shout, as_tool(whisper, seconds=900, output_chars=5)]
+"""
+)
+
+
+def test_tools_of_the_users_get_the_limits_that_are_set_unless_they_have_their_own(tmp_path):
+    (tmp_path / "mine.py").write_text(LIMITED)
+
+    async def promise():
+        mine = {"agent__tools": [str(tmp_path / "mine.py")], "agent__tool_seconds": 3.0, "agent__tool_output_chars": 7}
+        async with built(tmp_path, **mine) as agent:
+            shout, whisper = agent.setup.tools["shout"], agent.setup.tools["whisper"]
+            assert (shout.seconds, shout.output_chars) == (3.0, 7)
+            assert (whisper.seconds, whisper.output_chars) == (900, 5)
+
+    asyncio.run(promise())
+
+
 def test_without_settings_the_limits_are_the_agents_own(tmp_path):
     async def promise():
         async with built(tmp_path) as agent:

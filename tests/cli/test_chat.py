@@ -117,6 +117,25 @@ def test_without_an_answer_the_exit_code_is_1_and_the_reason_is_told(folder, cha
     assert stored(folder, "x")[1]["stopped"] == reason
 
 
+def test_a_tool_that_the_harness_cannot_run_is_shown_as_an_error_and_the_conversation_goes_on_later(
+    folder, chat, tmp_path
+):
+    path, command = os.environ["PATH"], tool_call("terminal", '{"command": "echo fine"}')
+    offered = ["--toolsets", "terminal"]
+    with endpoint(command, "It is fine.", "Yes.") as server:
+        done = chat("-p", "Is it fine?", "--name", "fine", *at(server, *offered), PATH=str(tmp_path))
+        assert done.code == 1
+        assert "harness error: NoSandbox" in done.err
+        assert "apt install bubblewrap" in done.err
+        graph, about = stored(folder, "fine")
+        assert (roles(graph), about["stopped"]) == (["user", "assistant"], "harness error")
+        again = chat("--resume", "fine", "-p", "And now?", *at(server, *offered), "--json", PATH=str(tmp_path))
+        assert (again.code, json.loads(again.out)["stop_reason"]) == (1, "harness error")
+        assert roles(stored(folder, "fine")[0]) == ["user", "assistant"]
+        assert chat("--resume", "fine", *at(server, *offered), PATH=path).out == "It is fine.\n"
+    assert stored(folder, "fine")[0][2]["content"] == "fine"
+
+
 def test_turns_are_limited(folder, chat):
     with endpoint(READ, READ, READ) as server:
         done = chat("-p", "Where?", *at(server), *with_files(folder), "--turns", "2", "--json")

@@ -290,6 +290,7 @@ def test_defaults_are_those_of_the_parts_that_read_them():
     from stemma.agent.limits import Limits
     from stemma.models.retry import Retries
     from stemma.models.wire import Deadlines
+    from stemma.tools import tool
     from stemma.tools.sandbox import ResourceLimits, choose_sandbox
 
     agent, sandbox = defaults_below("agent."), defaults_below("sandbox.")
@@ -301,6 +302,7 @@ def test_defaults_are_those_of_the_parts_that_read_them():
         n: v for n, v in limits.items() if n in sandbox
     }
     assert sandbox["kind"] == inspect.signature(choose_sandbox).parameters["kind"].default
+    assert (agent["tool_seconds"], agent["tool_output_chars"]) == (tool.SECONDS, tool.OUTPUT_CHARS)
     assert defaults_below("models.*.timeouts.") == msgspec.structs.asdict(Deadlines())
     assert defaults_below("models.*.retries.") == msgspec.structs.asdict(Retries())
 

@@ -3,10 +3,12 @@
 It yields facts and opens no files. Each fact is true of the graph when it is yielded, and the next step starts only
 when the listener comes back for more: who saves the graph at every fact loses nothing but the step in flight. Started
 on a graph that ends in unanswered tool calls, as a crash leaves it, it answers those first. Wrong tool names and
-unreadable arguments are answered with an error and stay recorded as sampled. Tool output is data: it decides nothing
-here. `tests/agent/test_loop.py` proves it.
+unreadable arguments are answered with an error and stay recorded as sampled; a call that the harness could not run
+stays open, and the conversation stops there. Tool output is data: it decides nothing here. `tests/agent/test_loop.py`
+proves it.
 """
 
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -19,9 +21,11 @@ from stemma.agent.facts import Asking, Compacted, Fact, Replied, Stopped, StopRe
 from stemma.agent.limits import Limits, Spent
 from stemma.agent.tool_turn import answer_open_calls
 from stemma.core.graph import MessageGraph
+from stemma.errors import HarnessFailed
 from stemma.formats.training import is_answer
 from stemma.models.errors import ContextTooLong, ModelError
 from stemma.models.protocol import Model, OnDelta, Reply
+from stemma.models.retry import Chance, Retries
 from stemma.tools.tool import Tool
 from stemma.tools.workspace import Workspace
 
@@ -38,15 +42,20 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """What every call must say beside that, such as a fence that is open."""
     compaction: Compaction = Compaction()
     on_delta: OnDelta | None = None
+    tool_retries: Retries = Retries()
+    """How often, and how patiently, to try a tool call that the harness could not run."""
     clock: Callable[[], float] = time.monotonic
+    chance: Chance = random.random
 
 
 async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | None = None) -> AsyncIterator[Fact]:
     """Go on until there is an answer, a limit or a failure."""
     spent = Spent(setup.clock)
-    async for fact in answer_open_calls(graph, setup.tools, workspace, setup.clock):
-        yield fact
     while True:
+        async for fact in _answer_calls(graph, setup, workspace):
+            yield fact
+            if isinstance(fact, Stopped):
+                return
         limit = spent.reached(setup.limits)
         if limit is not None:
             yield Stopped(limit)
@@ -66,8 +75,17 @@ async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | Non
         if not reply.message.get("tool_calls"):
             yield Stopped(_how_it_ended(reply))
             return
-        async for fact in answer_open_calls(graph, setup.tools, workspace, setup.clock):
+
+
+async def _answer_calls(graph: MessageGraph, setup: Setup, workspace: Workspace | None) -> AsyncIterator[Fact]:
+    """Answer the open calls, or stop: what the harness could not do is never told to the model."""
+    try:
+        async for fact in answer_open_calls(
+            graph, setup.tools, workspace, setup.clock, setup.tool_retries, setup.chance
+        ):
             yield fact
+    except HarnessFailed as problem:
+        yield Stopped("harness error", f"{type(problem).__name__}: {problem}")
 
 
 async def _ask(graph: MessageGraph, setup: Setup, spent: Spent, *, with_tools: bool = True) -> Reply:

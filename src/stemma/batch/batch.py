@@ -32,6 +32,7 @@ from stemma.batch.crew import Crew
 from stemma.batch.distributions import Distribution
 from stemma.batch.files import RunFiles
 from stemma.batch.line import Begin
+from stemma.batch.needs import fitted_pace
 from stemma.batch.order import Ended, Order, Result
 from stemma.batch.outfit import Offer, Outfitter
 from stemma.batch.outputs import Shape, kept_shape, own_metadata, records
@@ -138,6 +139,8 @@ class Batch:
         self._runner: Runner | None = None
         self.reserve: Reserve | None = None
         """Where helpers come from when one processor is not enough."""
+        self.notice: Callable[[str], None] = lambda _: None
+        """Is told what differs from what was asked for."""
         self.progress = Progress(order.clock)
         self.statistics: dict[str, Any] = {}
         """The numbers of the whole run, once it has ended."""
@@ -168,12 +171,15 @@ class Batch:
         self.folder.mkdir(parents=True, exist_ok=True)
         with open_store(self.folder / "stemma.db") as store:
             plan = self.plan(store)
-            shape = Shape(columns=plan.columns, batch_size=self._batch_size, policies=self._policies)
+            await self._check_needs(plan)
+            shape = Shape(
+                columns=plan.columns, known_tools=plan.tools, batch_size=self._batch_size, policies=self._policies
+            )
             about = self._begin(store, plan, shape)
             files = RunFiles(self.folder, self.order.name, store, shape, about)
             self._prepare(files, store, plan)
             try:
-                async with aclosing(self._running(store, shape, files).results()) as results:
+                async with aclosing(self._running(store, plan, shape, files).results()) as results:
                     async for result in results:
                         yield result
             finally:
@@ -181,7 +187,12 @@ class Batch:
                     places_of(self.folder).rmdir()
                 self.statistics = files.finish()
 
-    def _running(self, store: Store, shape: Shape, files: RunFiles) -> Runner:
+    async def _check_needs(self, plan: Plan) -> None:
+        """`HarnessFailed` if commands are offered and the sandbox does not work: now, not at the first command."""
+        if plan.shells and plan.to_do:
+            await self.order.outfitter.agent.workspace().try_sandbox()
+
+    def _running(self, store: Store, plan: Plan, shape: Shape, files: RunFiles) -> Runner:
         """What runs the tasks from now on."""
 
         def tell(ended: Ended) -> None:
@@ -189,7 +200,12 @@ class Batch:
                 files.ended(ended.record, ended.line)
 
         order, since = self.order, self.order.now()
-        pace = first_pace(order.concurrency)
+        asked = first_pace(order.concurrency)
+        pace = fitted_pace(asked, shells=plan.shells)
+        if pace.ceiling < asked.ceiling:
+            self.notice(
+                f"at most {pace.ceiling} conversations at once, not {asked.ceiling}: {pace.why}; see `ulimit -Hn`"
+            )
         runner = self._runner = Runner(order, store, shape, self.progress, tell, pace=pace, since=since)
         if self.reserve is not None:
             runner.team = Crew(runner, self.reserve, partial(Begin, name=order.name, since=since), store.load)
@@ -214,26 +230,36 @@ class Batch:
                 return self.plan(held)
         statuses: dict[str, str] = {}
         counts: Counter[str] = Counter()
-        columns = columns_of(chain(self._metadata_kept(store, statuses), self._metadata(statuses, counts)))
+        offers = _Offers()
+        columns = columns_of(
+            chain(self._metadata_kept(store, statuses, offers), self._metadata(statuses, counts, offers))
+        )
         return Plan(
             tasks=counts["tasks"],
             kept=counts["completed"] + counts["stopped"] + (0 if self.order.retry_failed else counts["failed"]),
             failed=counts["failed"] if self.order.retry_failed else 0,
             interrupted=counts["running"],
             columns=Columns(dict(sorted(columns.plain.items())), rest=columns.rest),
+            tools=(*TOOL_TO_TOOLSET_MAP, *sorted(offers.tools - TOOL_TO_TOOLSET_MAP.keys())),
+            shells=offers.shells,
         )
 
-    def _metadata_kept(self, store: Store | None, statuses: dict[str, str]) -> Iterator[dict[str, Any]]:
+    def _metadata_kept(
+        self, store: Store | None, statuses: dict[str, str], offers: "_Offers"
+    ) -> Iterator[dict[str, Any]]:
         """The metadata of every entry there is, also of rows that are not meant now; statuses are noted by the way."""
         for record in records(store, self.order.name) if store is not None else ():
             statuses[record.name] = record.status
+            offers.tools.update(record.offered)
             yield {**record.metadata, **own_metadata(msgspec.structs.replace(record, reward=0.0), "", self._policies)}
 
-    def _metadata(self, statuses: Mapping[str, str], counts: Counter[str]) -> Iterator[dict[str, Any]]:
+    def _metadata(
+        self, statuses: Mapping[str, str], counts: Counter[str], offers: "_Offers"
+    ) -> Iterator[dict[str, Any]]:
         """The metadata of every entry there will be; tasks are counted by the way."""
         self.order.outfitter.check()
         for task in self.order.tasks():
-            self.order.outfitter.tools(task)  # a row may name tools that nobody has
+            offers.add(task, self.order.outfitter.tools(task))  # a row may name tools that nobody has
             counts["tasks"] += 1
             counts[statuses.get(task.name, "new")] += 1
             record = Record(key=task.row.key, ordinal=task.ordinal, sample=task.sample, reward=0.0)
@@ -282,6 +308,19 @@ class Batch:
             self.progress.spent.add(record)
         for task in self.order.tasks():
             files.expect(task.row.index, kept=statuses.get(task.name) in ENDED)
+
+
+class _Offers:
+    """What tasks are offered, all of them together."""
+
+    def __init__(self) -> None:
+        self.tools: set[str] = set()
+        self.shells = False
+
+    def add(self, task: Task, tools: Sequence[Tool]) -> None:
+        self.tools.update(tool.name for tool in tools)
+        in_own_image = task.row.image is not None
+        self.shells = self.shells or (not in_own_image and any(tool.toolset == "terminal" for tool in tools))
 
 
 def _run_metadata(store: Store, name: str) -> dict[str, Any] | None:

@@ -114,7 +114,7 @@ class Progress:
 
     def waits(self, name: str, problem: Exception, seconds: float) -> None:
         if name in self.doing:
-            self.doing[name].what = f"{type(problem).__name__}, asks again in {seconds:.0f} s"
+            self.doing[name].what = f"{type(problem).__name__}, tries again in {seconds:.0f} s"
             self.doing[name].since = self.clock()
 
     def finished(self, record: Record, before: Record) -> None:

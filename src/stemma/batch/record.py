@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from stemma.agent.facts import Compacted, Fact, Replied, Stopped, ToolRan
+from stemma.agent.facts import FAILURES, Compacted, Fact, Replied, Stopped, ToolRan
 from stemma.core.call import Call
 from stemma.formats.entries import ToolUse
 
 Status = Literal["running", "completed", "stopped", "failed"]
 """running: not at its end, now or since somebody interrupted it. completed: it has an answer to every prompt.
-stopped: a limit or an empty reply ended it. failed: the model could not be reached or something broke; tried again."""
+stopped: a limit or an empty reply ended it. failed: the model could not be reached, a tool call could not be run, or
+something broke; tried again."""
 
 
 ENDED = ("completed", "stopped")
@@ -163,9 +164,9 @@ def _stopped(record: Record, stopped: Stopped) -> Record:
         return msgspec.structs.replace(
             record, status="completed", stop="answer", turns_answered=record.turns_said, failure=None
         )
-    if stopped.reason == "model error":
+    if stopped.reason in FAILURES:
         kind, _, text = stopped.detail.partition(": ")
-        return failed(record, Failure(kind, text))
+        return failed(record, Failure(kind, text), stopped.reason)
     return msgspec.structs.replace(record, status="stopped", stop=stopped.reason, failure=None)
 
 

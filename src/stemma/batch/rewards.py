@@ -1,13 +1,12 @@
 """Scoring: a user's function says how good a conversation was.
 
 `module:function` or a function, sync or async. It gets a `Scored` and returns a number, or an object with a `reward`
-and whatever else should be kept beside it. A function that raises leaves the conversation unscored, with the reason;
+and whatever else should be kept beside it. A function that raises anything at all, or changes the working folder of the
+process (`tools/calling.py`), leaves the conversation unscored, with the reason;
 the conversation is not touched, and can be scored again later. `tests/batch/test_rewards.py` proves it.
 """
 
-import asyncio
 import importlib
-import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from stemma.batch.record import Record, failure_of
 from stemma.core.canonical import plain
 from stemma.core.graph import MessageGraph
 from stemma.errors import StemmaError
+from stemma.tools.calling import outcome_of
 
 Reward = Callable[["Scored"], Any]
 
@@ -72,16 +72,17 @@ def load_reward(address: str, folder: Path) -> Reward:
 async def score(function: Reward, scored: Scored) -> Record:
     """The record with its reward, or with the reason why it has none."""
     try:
-        reward, scores = _read(await _call(function, scored))
+        outcome = await outcome_of(function, scored)
+        if outcome.problem is not None:
+            return _unscored(scored.record, outcome.problem)
+        reward, scores = _read(outcome.value)
     except Exception as problem:  # noqa: BLE001  a reward function is the user's; what it raises is kept as data
-        return msgspec.structs.replace(scored.record, reward=None, scores={}, reward_failure=failure_of(problem))
+        return _unscored(scored.record, problem)
     return msgspec.structs.replace(scored.record, reward=reward, scores=scores, reward_failure=None)
 
 
-async def _call(function: Reward, scored: Scored) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(scored)
-    return await asyncio.to_thread(function, scored)
+def _unscored(record: Record, problem: BaseException) -> Record:
+    return msgspec.structs.replace(record, reward=None, scores={}, reward_failure=failure_of(problem))
 
 
 def _read(said: Any) -> tuple[float, dict[str, Any]]:

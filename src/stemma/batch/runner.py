@@ -31,8 +31,7 @@ from stemma.batch.team import Alone, Team
 from stemma.batch.work import Desk, work
 from stemma.core.graph import MessageGraph
 from stemma.errors import NotFound
-from stemma.models.errors import ModelError
-from stemma.models.retry import watcher
+from stemma.models.retry import Passing, watcher
 from stemma.store import Store
 from stemma.store.together import Together
 from stemma.tools.workspace import remove_folder
@@ -240,8 +239,8 @@ class Runner:
         if not cleared_at_once(place):
             self._clearing.submit(remove_folder, place)
 
-    def _waits(self, name: str, problem: ModelError, seconds: float) -> None:
-        """A question of a task failed, and will be asked again."""
+    def _waits(self, name: str, problem: Passing, seconds: float) -> None:
+        """A question or a tool call of a task failed, and will be tried again."""
         self.gate.troubled(problem)
         self.progress.waits(name, problem, seconds)
 

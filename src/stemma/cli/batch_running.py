@@ -26,7 +26,7 @@ from stemma.batch.reserve import Reserve, reserved
 from stemma.batch.rewards import load_reward
 from stemma.cli.batch_asked import Asked, as_yaml, bounds, free_name, matcher, run_name, spooled
 from stemma.cli.batch_processes import most_processes
-from stemma.cli.batch_showing import Display, choose_display
+from stemma.cli.batch_showing import Display, choose_display, say
 from stemma.cli.building import Choose, build_agent, open_toolbox, toolsets_of
 from stemma.cli.chat_stopping import ONE_PRESS
 from stemma.cli.choosing import choose_model
@@ -97,7 +97,7 @@ async def _run(
     batch.check()
     batch.folder.mkdir(parents=True, exist_ok=True)
     write_whole(batch.folder / "config.yaml", as_yaml(asked, settings))
-    batch.reserve = reserve
+    batch.reserve, batch.notice = reserve, say
     return await _watched(batch, choose_display(display))
 
 

@@ -14,6 +14,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from stemma.agent.agent import Agent
 from stemma.agent.compaction import Compaction
 from stemma.agent.limits import Limits
@@ -23,6 +25,7 @@ from stemma.errors import BadRecord
 from stemma.models.protocol import Model
 from stemma.redact import Redactor
 from stemma.tools.sandbox import ResourceLimits, choose_sandbox
+from stemma.tools.tool import Tool
 from stemma.tools.toolsets import Chosen, choose_tools
 from stemma.tools.workspace import Workspace
 
@@ -52,7 +55,7 @@ async def open_toolbox(settings: Settings) -> AsyncIterator[Choose]:
     """All tools there are, to be chosen from by name."""
     from stemma.tools.user_tools import installed_tools, load_tools
 
-    asked = [tool for file in settings.get("agent.tools") for tool in load_tools(Path(file))]
+    asked = [_limited(tool, settings) for file in settings.get("agent.tools") for tool in load_tools(Path(file))]
     async with AsyncExitStack() as stack:
         servers = settings.section("mcp")
         if servers:
@@ -60,8 +63,19 @@ async def open_toolbox(settings: Settings) -> AsyncIterator[Choose]:
 
             started = mcp_tools([McpServer(name, **_given(of)) for name, of in servers.items()])
             asked += await stack.enter_async_context(started)
-        named, extra = [tool.name for tool in asked], [*asked, *installed_tools()]
+        installed = [_limited(tool, settings) for tool in installed_tools()]
+        named, extra = [tool.name for tool in asked], [*asked, *installed]
         yield lambda names: choose_tools([*names, *named], web=_web(settings), extra=extra)
+
+
+def _limited(tool: Tool, settings: Settings) -> Tool:
+    """A user's own tool with the limits that the settings say, unless it has its own."""
+    seconds, chars = settings.get("agent.tool_seconds"), settings.get("agent.tool_output_chars")
+    return msgspec.structs.replace(
+        tool,
+        seconds=seconds if tool.seconds is None else tool.seconds,
+        output_chars=chars if tool.output_chars is None else tool.output_chars,
+    )
 
 
 def build_agent(

@@ -14,6 +14,7 @@ from stemma.agent.agent import Agent, Conversation
 from stemma.agent.facts import Fact, Stopped
 from stemma.agent.tool_turn import answer_open_calls
 from stemma.core.graph import MessageGraph
+from stemma.errors import HarnessFailed
 from stemma.models.protocol import OnDelta
 from stemma.store.awaiting import on_disk
 
@@ -58,8 +59,13 @@ class Session:
     async def _facts(self, prompt: str | None, on_delta: OnDelta | None) -> AsyncGenerator[Fact, None]:
         talk = self.conversation
         if prompt is not None:
-            async for fact in answer_open_calls(self.graph, talk.agent.setup.tools, talk.workspace, monotonic):
-                yield fact
+            try:
+                async for fact in answer_open_calls(self.graph, talk.agent.setup.tools, talk.workspace, monotonic):
+                    yield fact
+            except HarnessFailed as problem:  # the prompt comes after those results, so it was not said
+                talk.stopped = Stopped("harness error", f"{type(problem).__name__}: {problem}")
+                yield talk.stopped
+                return
             self.graph.append({"role": "user", "content": prompt})
             await self.save()  # the first fact may come late: the context may have to be shortened first
         async for fact in talk.facts((), on_delta):

@@ -62,6 +62,8 @@ KNOWN = (
         "Tools the model is offered: toolsets or single tools.",
     ),
     Setting("agent.tools", list[str], [], "Python files with tools of your own.", paths=True),
+    Setting("agent.tool_seconds", float, 120.0, "Most seconds of one call of a tool of your own."),
+    Setting("agent.tool_output_chars", int, 30_000, "How much of the result of a tool of your own the model gets."),
     Setting("agent.save_trajectories", bool, False, "Write each conversation to trajectory_samples.jsonl."),
     Setting("agent.turns", _Whole, 60, "Most model calls of one conversation; null: no limit."),
     Setting("agent.tokens", _Whole, None, "Most tokens of one conversation."),

@@ -15,8 +15,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from stemma.errors import HarnessFailed
 from stemma.tools.sandbox import Launch, ResourceLimits, Sandbox
-from stemma.tools.tool import ToolError
 
 # 9 tells ends, 8 is where shells write to. Only what is started with them open can use them.
 _BEGIN = "exec 9>&2 8>&1 2>/dev/null; exec bash --noprofile --norc"
@@ -24,8 +24,8 @@ _PATIENCE = 1.0
 """How long it may take to end what it keeps before the whole fence is ended from outside."""
 
 
-class FenceBroken(ToolError):
-    """A sandbox that did not start, or ended before its time."""
+class FenceBroken(HarnessFailed):
+    """A sandbox that did not start."""
 
 
 class Keeper:
@@ -46,17 +46,11 @@ class Keeper:
     @classmethod
     async def start(cls, sandbox: Sandbox, root: Path, limits: ResourceLimits) -> "Keeper":
         """A fence around `root`, with the limits set for all that will run in it."""
-        launch = sandbox.launch(["bash", "-c", _BEGIN], root, limits)
-        process = await asyncio.create_subprocess_exec(
-            *launch.argv,
-            cwd=root,
-            env=launch.environment,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            **_as_owner(launch),
-        )
+        try:
+            launch = sandbox.launch(["bash", "-c", _BEGIN], root, limits)
+            process = await _started(launch, root)
+        except OSError as problem:
+            raise FenceBroken(f"the sandbox {sandbox.name} did not start: {problem}") from problem
         keeper = cls(process, launch.removal)
         try:
             # Writing to a shell that is gone must not end the keeper.
@@ -126,6 +120,19 @@ class Keeper:
                 await self._listening
         self._listening.cancel()
         await asyncio.sleep(0)  # a transport closes its pipe in the loop's next round, which may be the last
+
+
+async def _started(launch: Launch, root: Path) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *launch.argv,
+        cwd=root,
+        env=launch.environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        **_as_owner(launch),
+    )
 
 
 def says(name: str, what: str = "$?") -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 
+from stemma.tools.failures import exhaustion
 from stemma.tools.sandbox import INSIDE
 from stemma.tools.tool import ToolError
 
@@ -94,6 +95,8 @@ def _open(name: str, flags: int, folder: int, mode: int = 0o644) -> int:
     except FileNotFoundError:
         raise ToolError(f"there is no {name!r} there") from None
     except OSError as problem:
+        if exhaustion(problem) is not None:
+            raise
         if problem.errno in (errno.ELOOP, errno.ENOTDIR):
             raise PathEscapes(f"{name!r} is a link, or not a folder; paths do not go through it") from None
         raise ToolError(f"{name!r} cannot be opened: {problem.strerror}") from None

@@ -22,7 +22,7 @@ from typing import Protocol
 
 import msgspec
 
-from stemma.errors import StemmaError
+from stemma.errors import HarnessFailed
 from stemma.tools.seccomp import keyless
 
 INSIDE = "/workspace"
@@ -34,8 +34,10 @@ ENVIRONMENT = {"HOME": INSIDE, "LANG": "C.UTF-8", "TERM": "dumb"}
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-class NoSandbox(StemmaError):
+class NoSandbox(HarnessFailed):
     """There is nothing here to fence commands with."""
+
+    retryable = False
 
 
 class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +181,7 @@ def choose_sandbox(kind: str = "auto", *, image: str | None = None, network: boo
         if shutil.which("bwrap"):
             return Bubblewrap(network=network)
         raise NoSandbox(
-            "commands run behind bubblewrap, which is not installed: `apt install bubblewrap`, name an "
-            "image, or run without any fence by `--sandbox none`"
+            "commands run behind bubblewrap, which is not installed: `apt install bubblewrap`, name an image, "
+            "run without any fence by `--sandbox none`, or offer no terminal, such as by `--toolsets file,todo`"
         )
     raise NoSandbox(f"there is no sandbox {kind!r}; choose bubblewrap, an image, or none")

@@ -14,10 +14,11 @@ from shlex import quote
 
 import msgspec
 
-from stemma.tools.keeper import FenceBroken, Keeper, says
+from stemma.tools.keeper import Keeper, says
 from stemma.tools.kept import Kept
 from stemma.tools.outlet import Outlet
 from stemma.tools.sandbox import ResourceLimits, Sandbox
+from stemma.tools.tool import ToolError
 
 _GRACE = 0.5
 """How long to wait for the last of an output after a command or process has ended: it may be on its way."""
@@ -97,7 +98,7 @@ class Shell:
             process = Process(self._keeper, group or 0, ended, outlet)
             self._processes.append(process)
             if not group:
-                raise FenceBroken("the process could not be started; try again")
+                raise ToolError("the process could not be started; try again")
             return process
 
     async def _do(self, line: Callable[[str], str]) -> int | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from stemma.tools.failures import exhaustion
 from stemma.tools.tool import Tool, ToolError, ToolResult, as_tool
 from stemma.tools.web_access import WebAccess
 from stemma.tools.web_text import decode, readable
@@ -48,6 +49,8 @@ async def _page(url: str, access: WebAccess) -> ToolResult:
     try:
         fetched = await fetch(url, access)
     except ToolError as problem:
+        if exhaustion(problem) is not None:
+            raise
         return ToolResult(text=f"{url}\nError: {problem}", ok=False)
     text = await asyncio.to_thread(decode, fetched.body, fetched.charset)
     if fetched.is_html:

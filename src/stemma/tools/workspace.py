@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from stemma.errors import HarnessFailed
 from stemma.redact import Redactor
 from stemma.tools.sandbox import Bubblewrap, ResourceLimits, Sandbox, choose_sandbox
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from stemma.tools.shell import Shell
 
 NOBODY = 65534
+_TO_START = 30.0
+"""How long a command that does nothing may take."""
 
 
 class Workspace:
@@ -102,6 +105,19 @@ class Workspace:
             if self._shell is None:
                 self._shell = await Shell.start(self.sandbox, self.root, self.limits)
             return self._shell
+
+    async def try_sandbox(self) -> None:
+        """Start the fence around a fresh folder and run a command in it; `HarnessFailed` if that does not work.
+
+        Installed is not enough: where namespaces are forbidden, nothing runs.
+        """
+        await self.open()
+        try:
+            ran = await (await self.shell()).run("true", _TO_START)
+        finally:
+            await self.close()
+        if ran.code != 0:
+            raise HarnessFailed(f"the sandbox {self.sandbox.name} runs nothing: {ran.output.strip()[-300:]}")
 
     def without_secrets(self, text: str) -> str:
         """`text` with our own credentials taken out."""
