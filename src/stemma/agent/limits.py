@@ -8,7 +8,7 @@ from stemma.agent.facts import StopReason
 from stemma.core.call import Call
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds of one conversation."""
 
     turns: int | None = 60

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stemma.cli.choosing import NoModel, choose_model
 from stemma.cli.compress import Outcome
 from stemma.cli.settings import load_settings
-from stemma.cli.yaml_files import read_yaml, value_of
+from stemma.formats.yaml_files import read_yaml, value_of
 from stemma.compress.counters import open_counter
 from stemma.compress.errors import OutputThere
 from stemma.compress.extractive import ExtractiveSummarizer
