@@ -123,6 +123,8 @@ class Progress:
         self.spent.add(record, before)
         if record.status == "failed" and record.failure:
             self.errors[record.failure.kind] += 1
+        if record.reward_failure is not None:
+            self.errors[f"reward: {record.reward_failure.kind}"] += 1
         self.latest.append(record)
 
     def slowest(self, number: int) -> list[tuple[str, Doing]]:

@@ -219,7 +219,10 @@ class Runner:
             record = await work(task, graph, record, self._desk(task, record, place))
             if record.ended:
                 self._clear(place)
-            self.take(Ended(record, before, exported_line(graph, record, self._shape)), lambda: graph)
+            line, now = exported_line(graph, record, self._shape)
+            if now != record:
+                await self._save(graph, now)
+            self.take(Ended(now, before, line), lambda: graph)
         finally:
             self.progress.doing.pop(task.name, None)
             claims.release(task.name)

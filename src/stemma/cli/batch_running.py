@@ -137,7 +137,8 @@ def exit_code(batch: Batch, *, interrupted: bool) -> int:
     if interrupted and left:
         return INTERRUPTED
     unscored = (batch.statistics["rewards"] or {}).get("failed", 0)
-    return WITH_FAILURES if left or tasks["failed"] or unscored else ALL_DONE
+    failed = tasks["failed"] or unscored or batch.statistics["export_errors"]
+    return WITH_FAILURES if left or failed else ALL_DONE
 
 
 def _batch(agent: Agent, choose: Choose, folder: Path, asked: Asked, *, retry_failed: bool, amend: bool) -> Batch:
