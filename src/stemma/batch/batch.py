@@ -35,7 +35,6 @@ from stemma.batch.line import Begin
 from stemma.batch.order import Ended, Order, Result
 from stemma.batch.outfit import Offer, Outfitter
 from stemma.batch.outputs import Shape, kept_shape, own_metadata, records
-from stemma.batch.places import places_of
 from stemma.batch.plan import Plan, Selection, Task, tasks
 from stemma.batch.policies import Policies
 from stemma.batch.progress import Progress
@@ -177,8 +176,6 @@ class Batch:
                     async for result in results:
                         yield result
             finally:
-                with suppress(OSError):  # not empty: some tasks will go on there
-                    places_of(self.folder).rmdir()
                 self.statistics = files.finish()
 
     def _running(self, store: Store, shape: Shape, files: RunFiles) -> Runner:

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
@@ -21,10 +20,9 @@ from stemma.batch.order import Ended, Order, Result
 from stemma.batch.outfit import own_toolsets
 from stemma.batch.outputs import Shape, exported_line
 from stemma.batch.paced import PacedModel
-from stemma.batch.places import cleared_at_once, furnish, places_of
+from stemma.batch.places import Places
 from stemma.batch.plan import Task, fresh_record
 from stemma.batch.progress import Progress
-from stemma.batch.prompts import Row
 from stemma.batch.record import Record, as_metadata, read_record
 from stemma.batch.rewards import Scored, score
 from stemma.batch.team import Alone, Team
@@ -35,7 +33,6 @@ from stemma.models.errors import ModelError
 from stemma.models.retry import watcher
 from stemma.store import Store
 from stemma.store.together import Together
-from stemma.tools.workspace import remove_folder
 
 CEILING = 512
 """How many conversations at once, if nobody says."""
@@ -75,7 +72,7 @@ class Runner:
         self.gate = Gate(pace, order.clock, grown=self._room.set)
         self._agent_model = PacedModel(order.outfitter.agent.setup.model, self.gate)
         self._saves = Together(store)
-        self._places = places_of(order.folder)
+        self._places: Places
         self._running: set[asyncio.Task[None]] = set()
         self._results: asyncio.Queue[Result | None] = asyncio.Queue()
         self._problem: BaseException | None = None
@@ -114,6 +111,7 @@ class Runner:
 
     async def results(self) -> AsyncGenerator[Result, None]:
         """Every task that ends, as it ends; all that is left to do is done when this is."""
+        self._places = Places(self.order.folder)
         claims = Claims(self.order.folder / "claims.lock")
         dispatching = asyncio.ensure_future(self._dispatch(claims))
         dispatching.add_done_callback(lambda _: self._results.put_nowait(None))
@@ -132,6 +130,7 @@ class Runner:
             self._saves.flush()  # of tasks that were cancelled while they waited
             claims.close()
             await asyncio.to_thread(self._clearing.shutdown)
+            self._places.close()
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,7 +157,7 @@ class Runner:
             self._start(task, record, claims)
             return True
         if record.ended:
-            self._clear(self._places / task.name)  # a crash may have come between its end and this
+            self._clear(task.name)  # a crash may have come between its end and this
         claims.release(task.name)
         return False
 
@@ -213,25 +212,38 @@ class Runner:
     async def _run(self, task: Task, before: Record, claims: Claims) -> None:
         try:
             graph = self._store.load(task.name) if before.attempts else MessageGraph()
-            place = self._places / task.name
             watcher.set(partial(self._waits, task.name))
             record = msgspec.structs.replace(before, attempts=before.attempts + 1)
-            record = await work(task, graph, record, self._desk(task, record, place))
-            if record.ended:
-                self._clear(place)
+            record = await work(task, graph, record, self._desk(task, record))
+            if record.ended or not record.tools:
+                self._clear(task.name)
+            else:
+                await asyncio.to_thread(self._places.keep, task.name)
             line, now = exported_line(graph, record, self._shape)
             if now != record:
                 await self._save(graph, now)
             self.take(Ended(now, before, line), lambda: graph)
+        except asyncio.CancelledError:
+            self._leave(task)
+            raise
         finally:
             self.progress.doing.pop(task.name, None)
             claims.release(task.name)
 
-    def _desk(self, task: Task, record: Record, place: Path) -> Desk:
+    def _leave(self, task: Task) -> None:
+        """A task is interrupted: its files are kept if its tools have changed them, else made anew when it goes on."""
+        record = self._last_record(task)
+        if record is not None and record.tools and not record.ended:
+            self._places.keep(task.name)
+        else:
+            self._places.clear(task.name)
+
+    def _desk(self, task: Task, record: Record) -> Desk:
+        place = self._places.path(task.name)
         agent = self.order.outfitter.agent_for(task, record, place).changed(model=self._agent_model)
         return Desk(
             agent=agent,
-            prepare=lambda: _furnished(place, task.row),
+            prepare=lambda: self._furnish(task),
             save=self._save,
             score=self._score if self.order.reward is not None else None,
             watch=lambda fact: self.progress.fact(task.name, fact),
@@ -239,9 +251,16 @@ class Runner:
             now=self.order.now,
         )
 
-    def _clear(self, place: Path) -> None:
-        if not cleared_at_once(place):
-            self._clearing.submit(remove_folder, place)
+    async def _furnish(self, task: Task) -> None:
+        """Make the task's folder with what is to be in it; a thread copies what may be large."""
+        if task.row.cwd is None:
+            self._places.furnish(task.name, task.row)
+        else:
+            await asyncio.to_thread(self._places.furnish, task.name, task.row)
+
+    def _clear(self, name: str) -> None:
+        if not self._places.cleared_at_once(name):
+            self._clearing.submit(self._places.clear, name)
 
     def _waits(self, name: str, problem: ModelError, seconds: float) -> None:
         """A question of a task failed, and will be asked again."""
@@ -257,10 +276,3 @@ class Runner:
             self.order.reward, Scored(graph=conversation.graph, record=record, folder=conversation.workspace.root)
         )
 
-
-async def _furnished(place: Path, row: Row) -> None:
-    """The task's folder with what is to be in it; a thread copies what may be large."""
-    if row.cwd is None:
-        furnish(place, row)
-    else:
-        await asyncio.to_thread(furnish, place, row)
