@@ -1,16 +1,19 @@
 """Delegation: a tool that lets an agent give work to another, and keeps that conversation.
 
-The subagent has tools, limits, a workspace and a graph of its own; its whole conversation is recorded and hangs on the
-tool result that carries its answer. Several tasks run side by side. Subagents may delegate in turn, to a depth.
-`tests/agent/test_subagent.py` proves it.
+The subagent has tools, a workspace and a graph of its own; its whole conversation is recorded and hangs on the tool
+result that carries its answer. Model, parameters and limits are those of the conversation that delegates: turns, tokens,
+money, time and calls at once are counted for both together (`agent.limits`). Several tasks run side by side. Subagents
+may delegate in turn, to a depth. `tests/agent/test_limits.py` proves it.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from typing import Any
 
 import msgspec
 
 from stemma.agent.agent import Agent, Conversation
+from stemma.agent.limits import AT_ONCE, Shared, shared
 from stemma.tools.tool import Tool, ToolResult, as_tool
 
 SYSTEM = "You do one task for another agent. Use your tools as needed, then answer with the result, short and exact."
@@ -43,12 +46,38 @@ def delegation(agent: Agent, tools: Iterable[Tool], *, depth: int = 1) -> Tool:
 
         tasks: for each, the goal and all the context needed: a subagent knows nothing else
         """
-        done = await asyncio.gather(*(child.run(_prompt(task)) for task in tasks))
+        agent, places = _sharing(child, shared.get()), asyncio.Semaphore(AT_ONCE)
+
+        async def work(task: Task) -> Conversation:
+            async with places:
+                return await agent.run(_prompt(task))
+
+        done = await _all_of([work(task) for task in tasks])
         texts = [_report(i, conversation) for i, conversation in enumerate(done, 1)]
         children = tuple(conversation.graph for conversation in done)
         return ToolResult(text="\n\n".join(texts), ok=all(c.completed for c in done), children=children)
 
     return as_tool(delegate_task, toolset="delegation")
+
+
+def _sharing(child: Agent, by: Shared | None) -> Agent:
+    """The subagent, for the conversation that delegates."""
+    if by is None:
+        return child
+    agent = child.changed(model=by.model, params=by.params, limits=by.limits)
+    agent.setup = msgspec.structs.replace(agent.setup, spent=by.spent)
+    return agent
+
+
+async def _all_of(work: list[Coroutine[Any, Any, Conversation]]) -> list[Conversation]:
+    """All outcomes, in order; if one fails, the others are ended before it rises."""
+    running = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*running)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 def _prompt(task: Task) -> str:

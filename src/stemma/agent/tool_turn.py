@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from stemma.agent.facts import Fact, ToolRan, ToolStarted
+from stemma.agent.limits import Shared, shared
 from stemma.core.graph import MessageGraph
 from stemma.tools.running import run_tool
 from stemma.tools.tool import Tool, ToolResult
@@ -16,13 +17,20 @@ from stemma.tools.workspace import Workspace
 
 
 async def answer_open_calls(
-    graph: MessageGraph, tools: Mapping[str, Tool], workspace: Workspace | None, clock: Callable[[], float]
+    graph: MessageGraph,
+    tools: Mapping[str, Tool],
+    workspace: Workspace | None,
+    clock: Callable[[], float],
+    shares: Shared | None = None,
 ) -> AsyncIterator[Fact]:
-    """Run the open calls and append their results; a listener that leaves cancels what still runs."""
+    """Run the open calls and append their results; a listener that leaves cancels what still runs.
+
+    shares: what subagents that a tool starts have in common with this conversation
+    """
     calls = open_calls(graph)
     for call in calls:
         yield ToolStarted(*call)
-    work = [_timed(run_tool(tools, name, given, workspace), clock) for _, name, given in calls]
+    work = [_timed(run_tool(tools, name, given, workspace), clock, shares) for _, name, given in calls]
     # Side by side, each in a task of its own; one alone needs none.
     running = [asyncio.ensure_future(one) for one in work] if len(work) > 1 else []
     try:
@@ -36,9 +44,14 @@ async def answer_open_calls(
             task.cancel()
 
 
-async def _timed(work: Awaitable[ToolResult], clock: Callable[[], float]) -> tuple[ToolResult, float]:
-    begun = clock()
-    return await work, clock() - begun
+async def _timed(
+    work: Awaitable[ToolResult], clock: Callable[[], float], shares: Shared | None
+) -> tuple[ToolResult, float]:
+    begun, before = clock(), shared.set(shares)
+    try:
+        return await work, clock() - begun
+    finally:
+        shared.reset(before)
 
 
 def open_calls(graph: MessageGraph) -> list[tuple[str, str, Any]]:

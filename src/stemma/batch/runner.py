@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 
 from stemma.agent.agent import Conversation
+from stemma.agent.limits import LimitReached, Spent
 from stemma.batch.claims import Claims
 from stemma.batch.gate import Gate, Pace
 from stemma.batch.order import Ended, Order, Result
@@ -22,7 +23,7 @@ from stemma.batch.outputs import Shape, exported_line
 from stemma.batch.paced import PacedModel
 from stemma.batch.places import Places
 from stemma.batch.plan import Task, fresh_record
-from stemma.batch.progress import Progress
+from stemma.batch.progress import Progress, Spending
 from stemma.batch.record import Record, as_metadata, read_record
 from stemma.batch.rewards import Scored, score
 from stemma.batch.team import Alone, Team
@@ -70,7 +71,8 @@ class Runner:
         self.team: Team = Alone()
         self._room = asyncio.Event()
         self.gate = Gate(pace, order.clock, grown=self._room.set)
-        self._agent_model = PacedModel(order.outfitter.agent.setup.model, self.gate)
+        self.spent = Spent(order.clock, tokens=progress.spent.tokens, cost=progress.spent.cost, at_once=None)
+        """What the whole run has used, and what calls in flight may use."""
         self._saves = Together(store)
         self._places: Places
         self._running: set[asyncio.Task[None]] = set()
@@ -183,8 +185,8 @@ class Runner:
         """Until another task may run."""
         while not self.progress.stopping:
             self.progress.limit, self.progress.limit_why = self.gate.pace.limit, self.gate.pace.why
-            if over := self.order.budget.exceeded(self.progress.spent):
-                self.stop(over)
+            if (limit := self.spent.reached(self.order.budget.limits)) is not None:
+                self._out_of_budget(LimitReached(limit, self.spent.why(limit)))
                 return
             if len(self._running) + self._results.qsize() < self.gate.pace.limit:
                 return
@@ -238,9 +240,26 @@ class Runner:
         else:
             self._places.clear(task.name)
 
+    def _out_of_budget(self, reached: LimitReached) -> None:
+        used_up = self.order.budget.exceeded(Spending(self.spent.tokens, self.spent.cost))
+        self.stop(reached.detail or used_up or "the budget is used up")
+
+    def _model(self) -> PacedModel:
+        """The model of the task that is running: when the run has no more to spend, the task is left where it is."""
+        running, model = asyncio.current_task(), self.order.outfitter.agent.setup.model
+        assert running is not None
+
+        def leave(reached: LimitReached) -> None:
+            self._out_of_budget(reached)
+            running.cancel()
+
+        if not self.order.budget:
+            return PacedModel(model, self.gate)
+        return PacedModel(model, self.gate, self.spent, self.order.budget.limits, leave)
+
     def _desk(self, task: Task, record: Record) -> Desk:
         place = self._places.path(task.name)
-        agent = self.order.outfitter.agent_for(task, record, place).changed(model=self._agent_model)
+        agent = self.order.outfitter.agent_for(task, record, place).changed(model=self._model())
         return Desk(
             agent=agent,
             prepare=lambda: self._furnish(task),
