@@ -40,12 +40,13 @@ from stemma.batch.policies import Policies
 from stemma.batch.progress import Progress
 from stemma.batch.prompts import Prompts, read_rows
 from stemma.batch.recipe import ChangedRecipe, changes, recipe_id, recipe_of, told
-from stemma.batch.record import ENDED, Record
+from stemma.batch.record import ENDED, Record, read_record
 from stemma.batch.reserve import Reserve
 from stemma.batch.rewards import Reward
 from stemma.batch.runner import Runner, first_pace
 from stemma.batch.threaded import in_a_thread
 from stemma.core.names import check_name
+from stemma.errors import NotFound
 from stemma.formats.entries import Columns, columns_of
 from stemma.store import Store, open_store
 from stemma.tools.tool import Tool
@@ -142,6 +143,8 @@ class Batch:
         self.reserve: Reserve | None = None
         """Where helpers come from when one processor is not enough."""
         self.progress = Progress(order.clock)
+        self.left_to_others = 0
+        """Tasks that other processes were still working on when this one had no more to do."""
         self.statistics: dict[str, Any] = {}
         """The numbers of the whole run, once it has ended."""
 
@@ -183,6 +186,7 @@ class Batch:
                             yield result
                 finally:
                     self.statistics = files.finish()
+                    self.left_to_others = sum(_is_under_way(store, name) for name in runner.with_others)
                     self._remember_unrecorded(store, runner)
 
     @contextmanager
@@ -314,3 +318,11 @@ class Batch:
 
 def _run_metadata(store: Store, name: str) -> dict[str, Any] | None:
     return next((run.metadata for run in store.runs() if run.name == name), None)
+
+
+def _is_under_way(store: Store, task: str) -> bool:
+    """Whether a task has neither ended nor failed."""
+    try:
+        return read_record(store.metadata(task)).status == "running"
+    except NotFound:
+        return True

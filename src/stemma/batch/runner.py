@@ -76,6 +76,8 @@ class Runner:
         self._saves = Together(store)
         self._places: Places
         self._running: set[asyncio.Task[None]] = set()
+        self.with_others: set[str] = set()
+        """Tasks that another process had when it was their turn here."""
         self._results: asyncio.Queue[Result | None] = asyncio.Queue()
         self._problem: BaseException | None = None
         """What ended the run before its time."""
@@ -147,7 +149,13 @@ class Runner:
             await self._wait_for_room()
             if self.progress.stopping:
                 break
-            if not (claims.take(task.name) and self._start_if_open(task, claims)):
+            if claims.take(task.name):
+                self.with_others.discard(task.name)
+                started = self._start_if_open(task, claims)
+            else:
+                self.with_others.add(task.name)
+                started = False
+            if not started:
                 await asyncio.sleep(0)  # a thousand tasks that others have must not keep ours waiting
         while self._running:
             await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)

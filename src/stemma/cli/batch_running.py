@@ -1,6 +1,6 @@
 """From what was asked to a run, and from the run to an exit code.
 
-0: all done. 3: finished, with failures or with tasks left. 130: interrupted; the same command goes on.
+0: all done, or left to other processes of the run that are at it. 3: finished, with failures or with tasks left. 130: interrupted; the same command goes on.
 The first Ctrl-C stops starting and lets running conversations end, the second leaves them where they are, the third is
 Python's own. `tests/cli/test_batch.py` proves it.
 """
@@ -135,8 +135,9 @@ async def _watched(batch: Batch, display: Display) -> int:
 def exit_code(batch: Batch, *, interrupted: bool) -> int:
     """How the run ended, for scripts."""
     tasks = batch.statistics["tasks"]
-    # Judged by the run, not by this process: others may have done a part of it.
-    left = tasks["running"] or batch.statistics["total_tasks"] > tasks["completed"] + tasks["stopped"]
+    # Judged by the run, not by this process: others may have done a part of it, and may be doing the rest.
+    unfinished = max(tasks["running"], batch.statistics["total_tasks"] - tasks["completed"] - tasks["stopped"])
+    left = unfinished > batch.left_to_others
     if interrupted and left:
         return INTERRUPTED
     unscored = (batch.statistics["rewards"] or {}).get("failed", 0)
