@@ -1,4 +1,4 @@
-"""Working folders are private, found again after a crash, and never reached through what somebody else has put there."""
+"""Working folders are private, found again after a crash, and never reached through what others have put there."""
 
 import os
 import stat
@@ -82,7 +82,7 @@ def test_files_are_not_written_through_a_link_in_the_copied_folder(tmp_path, pla
     source.mkdir()
     private.mkdir()
     (source / "link").symlink_to(private)
-    with pytest.raises(BadPrompt, match="row 1: `files` names 'link/x.txt'"):
+    with pytest.raises(BadPrompt, match=r"row 1: `files` names 'link/x\.txt'"):
         places.furnish("task", as_row({"prompt": "p", "cwd": str(source), "files": {"link/x.txt": "x"}}, 0))
     assert list(private.iterdir()) == []
 

@@ -105,7 +105,7 @@ def test_no_reward_or_cost_is_too_large_to_be_counted(pairs):
 def test_messages_of_reward_functions_are_counted_the_most_frequent_first():
     records = [Record(key=str(i), reward_failure=Failure("KeyError", f"'{i // 2}'")) for i in range(50)]
     found = numbers([*records, Record(key="x", reward_failure=Failure("KeyError", "'7'"))])["reward_errors"]
-    assert list(found.items())[0] == ("KeyError: '7'", 3)
+    assert next(iter(found.items())) == ("KeyError: '7'", 3)
     assert sum(found.values()) == 51
     assert found["others"] == 51 - sum(number for text, number in found.items() if text != "others")
 

@@ -101,7 +101,11 @@ def test_a_file_of_any_size_costs_no_memory(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "place"),
     [
-        ("p.jsonl", '{"prompt": "a"}\n{"prompt": "b", "level": 1, "prompt": "c"}\n', r"p\.jsonl:2: has the key 'prompt'"),
+        (
+            "p.jsonl",
+            '{"prompt": "a"}\n{"prompt": "b", "level": 1, "prompt": "c"}\n',
+            r"p\.jsonl:2: has the key 'prompt'",
+        ),
         ("p.jsonl", '{"prompt": "a", "limits": {"turns": 1, "turns": 2}}\n', r"p\.jsonl:1: has the key 'turns'"),
         ("p.jsonl", '{"prompt": "\\ud800", "a": 1, "a": 2}\n', r"p\.jsonl:1: has the key 'a'"),
         ("p.json", '[{"prompt": "a"}, {"prompt": "b", "prompt": "c"}]', r"p\.json: item 2 has the key 'prompt'"),

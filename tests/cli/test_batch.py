@@ -213,7 +213,9 @@ def test_a_row_that_no_file_could_carry_is_refused_before_anything_is_asked(batc
     assert "'function'" in refused.err
 
 
-@pytest.mark.parametrize("chosen", [("-m", "scripted:replies.jsonl"), ("-m", "m", "--base-url", "http://127.0.0.1:1/v1")])
+@pytest.mark.parametrize(
+    "chosen", [("-m", "scripted:replies.jsonl"), ("-m", "m", "--base-url", "http://127.0.0.1:1/v1")]
+)
 def test_a_budget_in_dollars_without_prices_is_refused_with_how_to_give_them(batch, model, prompts, tmp_path, chosen):
     refused = batch(prompts, *chosen, "--name", "dear", "--budget", "$5")
     assert refused.code == 1

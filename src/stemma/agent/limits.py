@@ -2,9 +2,10 @@
 
 A limit is shared by a conversation and all subagents that work for it: they have one account (`Spent`). A call is made
 only when it fits beside those in flight: each of them reserves as much as it may use (`models.prices.most_of`), and
-where no `max_tokens` says so, as much as the largest call so far. What does not fit waits until the calls in flight have
-come back. So a limit is exceeded by no more than one call. A limit on tokens or money that the endpoint's replies do
-not let us count is used up with the first such reply. `tests/agent/test_limits.py` proves it.
+where no `max_tokens` says so, as much as the largest call so far. What does not fit waits until calls in flight have
+come back. So a limit is exceeded by no more than one call, as far as `max_tokens` bounds them; without, later calls may
+be larger than all before. A limit on tokens or money that the endpoint's replies do not let us count is used up with
+the first such reply. `tests/agent/test_limits.py` proves it.
 """
 
 import asyncio

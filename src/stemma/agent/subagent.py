@@ -1,9 +1,9 @@
 """Delegation: a tool that lets an agent give work to another, and keeps that conversation.
 
 The subagent has tools, a workspace and a graph of its own; its whole conversation is recorded and hangs on the tool
-result that carries its answer. Model, parameters and limits are those of the conversation that delegates: turns, tokens,
-money, time and calls at once are counted for both together (`agent.limits`). Several tasks run side by side. Subagents
-may delegate in turn, to a depth. `tests/agent/test_limits.py` proves it.
+result that carries its answer. Model, parameters and limits are those of the conversation that delegates: turns,
+tokens, money, time and calls at once are counted for both together (`agent.limits`). Several tasks run side by side.
+Subagents may delegate in turn, to a depth. `tests/agent/test_limits.py` proves it.
 """
 
 import asyncio

@@ -43,7 +43,6 @@ class Spending(msgspec.Struct):
         if record.cost is not None:
             self.cost = (self.cost or 0.0) + record.cost - ((less.cost if less else None) or 0.0)
 
-
     def add_unrecorded(self, lost: Mapping[str, Any]) -> None:
         """Count what was paid for and is in no record."""
         self.tokens += lost.get("tokens", 0)

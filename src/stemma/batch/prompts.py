@@ -118,7 +118,7 @@ def _check_exportable(messages: list[dict[str, Any]]) -> None:
     """What no file could carry at the end is not asked, and not paid for."""
     try:
         to_trajectory(messages)
-    except Exception as problem:  # noqa: BLE001  the boundary: whatever conversion raises is the row's fault
+    except Exception as problem:
         raise BadPrompt(f"its messages cannot be written as a trajectory: {problem}") from problem
 
 
@@ -151,7 +151,7 @@ def _limits(value: Any) -> Limits | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise BadPrompt(f"`limits` is an object such as {{\"turns\": 5}}; got {value!r:.60}")
+        raise BadPrompt(f'`limits` is an object such as {{"turns": 5}}; got {value!r:.60}')
     known = Limits.__struct_fields__
     if unknown := [key for key in value if key not in known]:
         raise BadPrompt(f"`limits` has no key {unknown[0]!r}; it takes {', '.join(known)}")

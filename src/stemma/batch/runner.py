@@ -302,4 +302,3 @@ class Runner:
         return await score(
             self.order.reward, Scored(graph=conversation.graph, record=record, folder=conversation.workspace.root)
         )
-

@@ -11,7 +11,7 @@ MOST = 8
 
 
 def most_processes(asked: int | None, settings: Settings, model: Model, *, budget: bool = False) -> int:
-    """What was asked for, or one for each processor; one, where others would not have the same model, tools or budget."""
+    """What was asked for, or one for each processor; one where others would not share the model, tools or budget."""
     if asked == 1 or budget or not _is_endpoint(model) or settings.section("mcp"):
         return 1
     return asked or min(MOST, len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1)

@@ -1,6 +1,7 @@
 """From what was asked to a run, and from the run to an exit code.
 
-0: all done, or left to other processes of the run that are at it. 3: finished, with failures or with tasks left. 130: interrupted; the same command goes on.
+0: all done, or other processes of the run are at the rest. 3: finished, with failures or with tasks left.
+130: interrupted; the same command goes on.
 The first Ctrl-C stops starting and lets running conversations end, the second leaves them where they are, the third is
 Python's own. `tests/cli/test_batch.py` proves it.
 """

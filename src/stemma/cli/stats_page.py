@@ -48,7 +48,8 @@ def page(numbers: dict[str, Any], records: Iterable[Record]) -> str:
         f"{_summary(numbers)}\n<div class=plots>{''.join(plots)}</div>\n"
         f"{_tools(numbers['tool_statistics'])}\n{_counts('stop reasons', numbers['stop_reasons'])}"
         f"{_counts('errors', numbers['errors'])}{_counts('reward errors', numbers['reward_errors'])}"
-        f"{_counts('export errors', numbers['export_errors'])}{_counts('left out of the files', numbers['left_out'])}</body></html>\n"
+        f"{_counts('export errors', numbers['export_errors'])}{_counts('left out of the files', numbers['left_out'])}"
+        "</body></html>\n"
     )
 
 

@@ -173,10 +173,11 @@ def _listed(file: Path, unique_keys: bool) -> Iterator[dict[str, Any] | BadRecor
 
 def _check_items(text: bytes) -> None:
     """`BadRecord` if an object of a JSON list, or the one object there is, has a key twice."""
+    items = []
     try:
         items = msgspec.json.decode(text, type=list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError):  # one object, or text that only the standard library takes
-        return check_keys(text)
+        check_keys(text)
     for number, item in enumerate(items, start=1):
         try:
             check_keys(bytes(item))

@@ -47,8 +47,8 @@ def _cached(usage: dict[str, Any]) -> int:
 
 
 HOW_TO_PRICE = (
-    "set models.NAME.prices in the config (`prompt` and `completion`, in US dollars for a million tokens) and use it as "
-    "-m NAME, give prices=Prices(…) to OpenAIModel in Python, or set a limit in tokens"
+    "set models.NAME.prices in the config (`prompt` and `completion`, in US dollars for a million tokens) and use it "
+    "as -m NAME, give prices=Prices(…) to OpenAIModel in Python, or set a limit in tokens"
 )
 
 
