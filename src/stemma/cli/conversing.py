@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stemma.agent.agent import Agent, Conversation
 from stemma.agent.facts import Fact, Stopped
+from stemma.agent.limits import Shared, Spent
 from stemma.agent.tool_turn import answer_open_calls
 from stemma.core.graph import MessageGraph
 from stemma.models.protocol import OnDelta
@@ -56,9 +57,10 @@ class Session:
             await self.save()
 
     async def _facts(self, prompt: str | None, on_delta: OnDelta | None) -> AsyncGenerator[Fact, None]:
-        talk = self.conversation
+        talk, setup = self.conversation, self.conversation.agent.setup
+        shares = Shared(setup.model, setup.params, setup.limits, Spent(monotonic))
         if prompt is not None:
-            async for fact in answer_open_calls(self.graph, talk.agent.setup.tools, talk.workspace, monotonic):
+            async for fact in answer_open_calls(self.graph, setup.tools, talk.workspace, monotonic, shares):
                 yield fact
             self.graph.append({"role": "user", "content": prompt})
             await self.save()  # the first fact may come late: the context may have to be shortened first
