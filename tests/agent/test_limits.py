@@ -67,6 +67,8 @@ def test_two_thousand_subtasks_under_a_limit_of_twenty_tokens_ask_twice():
     conversation = delegating(model, tokens=20)
     assert len(model.requests) == 2
     assert conversation.stop_reason == "tokens"
+    assert len(list(conversation.graph.reach())) <= 1 + AT_ONCE, "and none is begun that could not ask"
+    assert conversation.graph[-1]["content"].endswith("[2000] (not begun: a limit is used up)")
 
 
 @pytest.mark.parametrize("turns", [1, 2, 7, 60])
@@ -159,11 +161,13 @@ async def spend(spent, limits, sizes, bound=None):
     """Make a call of each size as soon as it may be made; how many were made, and how many at once."""
     made, now, most = [], 0, 0
     params = {} if bound is None else {"max_tokens": bound}
+    model = ScriptedModel([])
+    model.prices = Prices(prompt=0.0, completion=1000.0)
 
     async def one(size):
         nonlocal now, most
         try:
-            async with spent.reserved(limits, ScriptedModel([]), Request(messages=[], params=params)) as count:
+            async with spent.reserved(limits, model, Request(messages=[], params=params)) as count:
                 now, most = now + 1, max(most, now + 1)
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)

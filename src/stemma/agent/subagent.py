@@ -46,16 +46,20 @@ def delegation(agent: Agent, tools: Iterable[Tool], *, depth: int = 1) -> Tool:
 
         tasks: for each, the goal and all the context needed: a subagent knows nothing else
         """
-        agent, places = _sharing(child, shared.get()), asyncio.Semaphore(AT_ONCE)
+        by, places = shared.get(), asyncio.Semaphore(AT_ONCE)
+        agent = _sharing(child, by)
 
-        async def work(task: Task) -> Conversation:
+        async def work(task: Task) -> Conversation | None:
             async with places:
+                if by is not None and by.spent.reached(by.limits):
+                    return None  # it could not ask anything
                 return await agent.run(_prompt(task))
 
         done = await _all_of([work(task) for task in tasks])
         texts = [_report(i, conversation) for i, conversation in enumerate(done, 1)]
-        children = tuple(conversation.graph for conversation in done)
-        return ToolResult(text="\n\n".join(texts), ok=all(c.completed for c in done), children=children)
+        children = tuple(conversation.graph for conversation in done if conversation is not None)
+        completed = all(conversation is not None and conversation.completed for conversation in done)
+        return ToolResult(text="\n\n".join(texts), ok=completed, children=children)
 
     return as_tool(delegate_task, toolset="delegation")
 
@@ -69,7 +73,7 @@ def _sharing(child: Agent, by: Shared | None) -> Agent:
     return agent
 
 
-async def _all_of(work: list[Coroutine[Any, Any, Conversation]]) -> list[Conversation]:
+async def _all_of(work: list[Coroutine[Any, Any, Conversation | None]]) -> list[Conversation | None]:
     """All outcomes, in order; if one fails, the others are ended before it rises."""
     running = [asyncio.ensure_future(one) for one in work]
     try:
@@ -84,6 +88,8 @@ def _prompt(task: Task) -> str:
     return f"{task.goal}\n\n{task.context}" if task.context else task.goal
 
 
-def _report(number: int, conversation: Conversation) -> str:
+def _report(number: int, conversation: Conversation | None) -> str:
+    if conversation is None:
+        return f"[{number}] (not begun: a limit is used up)"
     answer = conversation.answer or f"(no answer: {conversation.stop_reason})"
     return f"[{number}] {answer}"

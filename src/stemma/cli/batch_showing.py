@@ -156,12 +156,18 @@ def _show_numbers(numbers: dict[str, Any]) -> None:
         say(f"  {what:17}   {number}")
 
 
+def out_of_budget(batch: Batch) -> bool:
+    """Whether the run has stopped because no more may be spent."""
+    return bool(batch.order.budget) and (batch.progress.stopping or "").startswith("the budget")
+
+
 def next_commands(batch: Batch) -> dict[str, str]:
     """What a user would want to do now, and what for."""
     run, store = batch.order.name, batch.folder / "stemma.db"
     tasks = batch.statistics["tasks"]
     unfinished = tasks["failed"] or batch.statistics["total_tasks"] > tasks["completed"] + tasks["stopped"]
-    first = {"the same command again": "goes on with what is left"} if unfinished else {}
+    again = "the same command, a larger --budget" if out_of_budget(batch) else "the same command again"
+    first = {again: "goes on with what is left"} if unfinished else {}
     return first | {
         f"stemma stats {batch.folder}": "numbers; --html for a page with plots",
         f"stemma log --store {store}": "what was said",
