@@ -171,6 +171,26 @@ def test_what_the_tools_of_a_failed_task_have_written_is_there_when_it_is_tried_
     assert not kept.exists()
 
 
+def test_a_task_that_is_interrupted_while_its_folder_is_copied_leaves_none(tmp_path, temporary):
+    source = tmp_path / "source"
+    for i in range(3000):
+        (source / str(i // 100)).mkdir(parents=True, exist_ok=True)
+        (source / str(i // 100) / str(i)).write_text("x")
+    prompts = [{"prompt": f"p{i}", "cwd": str(source)} for i in range(4)]
+    batch = run_batch(prompts, agent=adding_agent(ScriptedModel(adder)), name="r", folder=tmp_path)
+
+    def cancel_while_copying():
+        while not list(temporary.glob("*/*.new")):
+            time.sleep(0.001)
+        batch.cancel()
+
+    canceller = threading.Thread(target=cancel_while_copying)
+    canceller.start()
+    assert list(batch) == []
+    canceller.join()
+    assert not list(temporary.iterdir())
+
+
 def test_interrupted_tasks_leave_no_folder_among_temporary_files(tmp_path, temporary):
     async def hangs_after_a_tool(request):
         if request.messages[-1]["role"] == "tool" or request.messages[-1]["content"] == "p1":

@@ -9,7 +9,9 @@ nothing but the steps in flight, and running the same again goes on. `tests/batc
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -29,7 +31,7 @@ from stemma.batch.rewards import Scored, score
 from stemma.batch.team import Alone, Team
 from stemma.batch.work import Desk, work
 from stemma.core.graph import MessageGraph
-from stemma.errors import NotFound
+from stemma.errors import NotFound, StoreError
 from stemma.models.errors import ModelError
 from stemma.models.retry import watcher
 from stemma.store import Store
@@ -228,13 +230,14 @@ class Runner:
             if record.ended or not record.tools:
                 self._clear(task.name)
             else:
-                await asyncio.to_thread(self._places.keep, task.name)
+                await _in_thread(self._places.keep, task.name)
             line, now = exported_line(graph, record, self._shape)
             if now != record:
                 await self._save(graph, now)
             self.take(Ended(now, before, line), lambda: graph)
-        except asyncio.CancelledError:
-            self._leave(task)
+        except BaseException:
+            with suppress(StoreError):  # which may be why
+                self._leave(task)
             raise
         finally:
             self.progress.doing.pop(task.name, None)
@@ -259,7 +262,8 @@ class Runner:
 
         def leave(reached: LimitReached) -> None:
             self._out_of_budget(reached)
-            running.cancel()
+            if not running.cancelling():  # by another of its subagents
+                running.cancel()
 
         if not self.order.budget:
             return PacedModel(model, self.gate)
@@ -283,7 +287,7 @@ class Runner:
         if task.row.cwd is None:
             self._places.furnish(task.name, task.row)
         else:
-            await asyncio.to_thread(self._places.furnish, task.name, task.row)
+            await _in_thread(self._places.furnish, task.name, task.row)
 
     def _clear(self, name: str) -> None:
         if not self._places.cleared_at_once(name):
@@ -302,3 +306,15 @@ class Runner:
         return await score(
             self.order.reward, Scored(graph=conversation.graph, record=record, folder=conversation.workspace.root)
         )
+
+
+async def _in_thread(do: Callable[..., None], *given: Any) -> None:
+    """Do it in a thread, to its end: who is cancelled meanwhile must not find it still at work on his files."""
+    work = asyncio.ensure_future(asyncio.to_thread(do, *given))
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        raise
