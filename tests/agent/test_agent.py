@@ -112,7 +112,7 @@ def test_a_subagent_works_with_tools_of_its_own_and_its_conversation_hangs_on_th
             return call("add", f'{{"a": {a}, "b": {b}}}', "s")
         return said["content"]
 
-    agent = Agent(model=ScriptedModel(script), limits=Limits(turns=5))
+    agent = Agent(model=ScriptedModel(script), limits=Limits(turns=6))  # its own two, and two of each subagent
     agent.offer(delegation(agent, [as_tool(add)]))
     conversation = agent.run_sync("go")
     assert conversation.answer == "[1] 5\n\n[2] 9"

@@ -246,6 +246,45 @@ def test_stats_shows_tables_json_and_one_page_that_needs_nothing_else(batch, run
     assert "there is no run" in run("stats", "nothing").err
 
 
+def test_rewards_at_the_end_of_what_a_float_holds_are_shown(batch, run, model, prompts, tmp_path):
+    (tmp_path / "huge.py").write_text("def reward(scored):\n    return 1e308 if scored.metadata['level'] else -1e308\n")
+    assert batch(prompts, "-m", model, "--name", "huge", "--reward", "huge:reward").code == 0
+    assert "max 1e+308" in run("stats", "huge").out
+    assert run("stats", "huge", "--json").code == 0
+    assert run("stats", "huge", "--html", "page.html").code == 0
+
+
+def test_why_a_reward_function_failed_is_shown_at_the_end_and_by_stats(batch, run, model, prompts, tmp_path):
+    (tmp_path / "broken.py").write_text("def reward(scored):\n    raise ValueError('the answers file is missing')\n")
+    done = batch(prompts, "-m", model, "--name", "broken", "--reward", "broken:reward")
+    assert done.code == 3
+    assert "reward error        ValueError: the answers file is missing (12)" in done.err
+    assert "not scored: " in done.err
+    shown = run("stats", "broken")
+    assert "the answers file is missing" in shown.out
+    run("stats", "broken", "--html", "page.html")
+    assert "the answers file is missing" in (tmp_path / "page.html").read_text()
+
+
+def test_a_row_that_no_file_could_carry_is_refused_before_anything_is_asked(batch, model, prompts, tmp_path):
+    rows = [{"prompt": "fine"}, {"prompt": [{"role": "function", "content": "x"}, {"role": "user", "content": "y"}]}]
+    (tmp_path / "odd.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    refused = batch("odd.jsonl", "-m", model, "--name", "odd")
+    assert refused.code == 1
+    assert "odd.jsonl, row 2" in refused.err
+    assert "'function'" in refused.err
+
+
+@pytest.mark.parametrize(
+    "chosen", [("-m", "scripted:replies.jsonl"), ("-m", "m", "--base-url", "http://127.0.0.1:1/v1")]
+)
+def test_a_budget_in_dollars_without_prices_is_refused_with_how_to_give_them(batch, model, prompts, tmp_path, chosen):
+    refused = batch(prompts, *chosen, "--name", "dear", "--budget", "$5")
+    assert refused.code == 1
+    assert "models.NAME.prices" in refused.err
+    assert not (tmp_path / "runs" / "dear").exists()
+
+
 class Page(HTMLParser):
     """Counts what a page draws, and lists what it would load from elsewhere."""
 

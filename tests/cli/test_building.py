@@ -134,7 +134,14 @@ def test_the_tools_of_configured_mcp_servers_are_offered_while_the_block_lasts(t
     assert any(name.startswith("mcp_sample_") for name in names)
 
 
-@pytest.mark.parametrize(("text", "error"), [("{}", BadRecord), ('[{"content": "no role"}]', BadMessage)])
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("{}", BadRecord),
+        ('[{"content": "no role"}]', BadMessage),
+        ('[{"role": "user", "content": "a", "content": "b"}]', BadRecord),
+    ],
+)
 def test_a_prefill_that_is_no_list_of_messages_is_refused(tmp_path, text, error):
     async def promise():
         (tmp_path / "bad.json").write_text(text)

@@ -200,6 +200,8 @@ def test_our_own_key_is_taken_out_of_what_tools_return(folder, chat):
         (("-p", "x"), "no model was named"),
         (("-p", "x", "-m", "m", "--base-url", "nonsense"), "no http or https URL"),
         (("-p", "x", "--param", "seed"), "name=value"),
+        (("-p", "x", "--param", "seed=1", "--param", "seed=2"), "--param seed is given twice"),
+        (("-p", "x", "--param", "temperature=1", "--temperature", "0.5"), "the temperature is given twice"),
         (("-p", "x", "--resume", "a", "--name", "b"), "--resume goes on under the name it has"),
         (("-p", "x", "--resume", "a"), "there is no store"),
         (("-p", "x", "-m", "local", "--sandbox", "moat"), "sandbox.kind must be one of"),

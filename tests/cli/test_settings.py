@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from stemma.cli.known_settings import KNOWN, UnknownSetting
 from stemma.cli.places import project_config, user_cache, user_config
 from stemma.cli.settings import Settings, load_settings, read_settings
-from stemma.cli.yaml_files import BadSettings
 from stemma.errors import StemmaError
+from stemma.formats.yaml_files import BadSettings
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import msgspec
 from stemma.agent.compaction import INSTRUCTION, Compaction, is_due, plan, summary_message
 from stemma.agent.context import Guidance, noted, request_for
 from stemma.agent.facts import Asking, Compacted, Fact, Replied, Stopped, StopReason
-from stemma.agent.limits import Limits, Spent
+from stemma.agent.limits import LimitReached, Limits, Shared, Spent
 from stemma.agent.tool_turn import answer_open_calls
 from stemma.core.graph import MessageGraph
 from stemma.errors import HarnessFailed
@@ -44,27 +44,29 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     on_delta: OnDelta | None = None
     tool_retries: Retries = Retries()
     """How often, and how patiently, to try a tool call that the harness could not run."""
+    spent: Spent | None = None
+    """The account of the conversation that this one works for, if it is a subagent's."""
     clock: Callable[[], float] = time.monotonic
     chance: Chance = random.random
 
 
 async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | None = None) -> AsyncIterator[Fact]:
     """Go on until there is an answer, a limit or a failure."""
-    spent = Spent(setup.clock)
+    spent = setup.spent or Spent(setup.clock)
     while True:
-        async for fact in _answer_calls(graph, setup, workspace):
+        async for fact in answer_calls(graph, setup, workspace, spent):
             yield fact
             if isinstance(fact, Stopped):
                 return
-        limit = spent.reached(setup.limits)
-        if limit is not None:
-            yield Stopped(limit)
-            return
         try:
+            spent.check(setup.limits)
             async for fact in _make_room(graph, setup, spent):
                 yield fact
             yield Asking(spent.turns + 1)
             reply = await _ask(graph, setup, spent)
+        except LimitReached as reached:
+            yield Stopped(reached.limit, reached.detail)
+            return
         except ContextTooLong as problem:
             yield Stopped("context", str(problem))
             return
@@ -77,11 +79,14 @@ async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | Non
             return
 
 
-async def _answer_calls(graph: MessageGraph, setup: Setup, workspace: Workspace | None) -> AsyncIterator[Fact]:
+async def answer_calls(
+    graph: MessageGraph, setup: Setup, workspace: Workspace | None, spent: Spent
+) -> AsyncIterator[Fact]:
     """Answer the open calls, or stop: what the harness could not do is never told to the model."""
+    shares = Shared(setup.model, setup.params, setup.limits, spent)
     try:
         async for fact in answer_open_calls(
-            graph, setup.tools, workspace, setup.clock, setup.tool_retries, setup.chance
+            graph, setup.tools, workspace, setup.clock, shares, setup.tool_retries, setup.chance
         ):
             yield fact
     except HarnessFailed as problem:
@@ -89,13 +94,15 @@ async def _answer_calls(graph: MessageGraph, setup: Setup, workspace: Workspace 
 
 
 async def _ask(graph: MessageGraph, setup: Setup, spent: Spent, *, with_tools: bool = True) -> Reply:
-    """Ask the model and record what it said."""
+    """Ask the model, as soon as there is room for one more call, and record what it said."""
     schemas = [tool.schema() for tool in setup.tools.values()] if with_tools else None
-    reply = await setup.model.reply(request_for(graph, setup.guidance, schemas, setup.params), setup.on_delta)
+    request = request_for(graph, setup.guidance, schemas, setup.params)
+    async with spent.reserved(setup.limits, setup.model, request) as count:
+        reply = await setup.model.reply(request, setup.on_delta)
+        count(reply.call)
     if notes := {**setup.guidance.notes(), **setup.notes}:
         reply = msgspec.structs.replace(reply, call=noted(reply.call, notes))
     graph.record(reply.message, reply.call)
-    spent.add(reply.call)
     return reply
 
 
@@ -120,7 +127,7 @@ async def _make_room(graph: MessageGraph, setup: Setup, spent: Spent) -> AsyncIt
     graph.append({"role": "user", "content": INSTRUCTION})
     try:
         reply = await _ask(graph, setup, spent, with_tools=False)
-    except ModelError:
+    except BaseException:
         graph.pop()  # leaves no trace: nothing was sampled after it
         raise
     said = reply.message.get("content")

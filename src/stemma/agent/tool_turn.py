@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from stemma.agent.facts import Fact, ToolRan, ToolStarted
+from stemma.agent.limits import Shared, shared
 from stemma.core.graph import MessageGraph
 from stemma.models.retry import Chance, Retries, persist
 from stemma.tools.running import run_tool
@@ -23,10 +24,14 @@ async def answer_open_calls(
     tools: Mapping[str, Tool],
     workspace: Workspace | None,
     clock: Callable[[], float],
+    shares: Shared | None = None,
     retries: Retries | None = None,
     chance: Chance = random.random,
 ) -> AsyncIterator[Fact]:
-    """Run the open calls and append their results; a listener that leaves cancels what still runs."""
+    """Run the open calls and append their results; a listener that leaves cancels what still runs.
+
+    shares: what subagents that a tool starts have in common with this conversation
+    """
     calls = open_calls(graph)
     for call in calls:
         yield ToolStarted(*call)
@@ -37,7 +42,7 @@ async def answer_open_calls(
             lambda _: run_tool(tools, name, given, workspace), patience, until=float("inf"), chance=chance
         )
 
-    work = [_timed(answer(name, given), clock) for _, name, given in calls]
+    work = [_timed(answer(name, given), clock, shares) for _, name, given in calls]
     # Side by side, each in a task of its own; one alone needs none.
     running = [asyncio.ensure_future(one) for one in work] if len(work) > 1 else []
     try:
@@ -55,9 +60,14 @@ async def answer_open_calls(
             one.close()  # it was never begun, if the one before it failed
 
 
-async def _timed(work: Awaitable[ToolResult], clock: Callable[[], float]) -> tuple[ToolResult, float]:
-    begun = clock()
-    return await work, clock() - begun
+async def _timed(
+    work: Awaitable[ToolResult], clock: Callable[[], float], shares: Shared | None
+) -> tuple[ToolResult, float]:
+    begun, before = clock(), shared.set(shares)
+    try:
+        return await work, clock() - begun
+    finally:
+        shared.reset(before)
 
 
 def open_calls(graph: MessageGraph) -> list[tuple[str, str, Any]]:

@@ -16,7 +16,7 @@ kept, what failed is tried again. `tests/batch/test_batch.py` proves it.
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,8 +26,8 @@ import msgspec
 
 from stemma.agent.agent import Agent
 from stemma.agent.context import with_guidance
-from stemma.batch.budget import Budget
-from stemma.batch.claims import alone
+from stemma.batch.budget import BadBudget, Budget, check_prices
+from stemma.batch.claims import alone, held
 from stemma.batch.crew import Crew
 from stemma.batch.distributions import Distribution
 from stemma.batch.files import RunFiles
@@ -36,18 +36,18 @@ from stemma.batch.needs import fitted_pace
 from stemma.batch.order import Ended, Order, Result
 from stemma.batch.outfit import Offer, Outfitter
 from stemma.batch.outputs import Shape, kept_shape, own_metadata, records
-from stemma.batch.places import places_of
 from stemma.batch.plan import Plan, Selection, Task, tasks
 from stemma.batch.policies import Policies
 from stemma.batch.progress import Progress
 from stemma.batch.prompts import Prompts, read_rows
 from stemma.batch.recipe import ChangedRecipe, changes, recipe_id, recipe_of, told
-from stemma.batch.record import ENDED, Record
+from stemma.batch.record import ENDED, Record, read_record
 from stemma.batch.reserve import Reserve
 from stemma.batch.rewards import Reward
 from stemma.batch.runner import Runner, first_pace
 from stemma.batch.threaded import in_a_thread
 from stemma.core.names import check_name
+from stemma.errors import NotFound
 from stemma.formats.entries import Columns, columns_of
 from stemma.store import Store, open_store
 from stemma.tools.tool import Tool
@@ -91,6 +91,10 @@ def run_batch(
     policies = Policies(
         keep_no_reasoning=keep_no_reasoning, keep_unknown_tools=keep_unknown_tools, rewarded=reward is not None
     )
+    if budget is not None and budget.cost is not None:
+        check_prices(agent.setup.model, "a budget")
+    if agent.setup.limits.cost is not None:
+        check_prices(agent.setup.model, "a limit on the cost of a conversation (agent.cost)")
     chosen = selection or Selection()
     rows = prompts if isinstance(prompts, str | Path) else list(prompts)
     outfitter = Outfitter(agent, offer or offer_of(agent), distribution, seed or 0)
@@ -142,6 +146,8 @@ class Batch:
         self.notice: Callable[[str], None] = lambda _: None
         """Is told what differs from what was asked for."""
         self.progress = Progress(order.clock)
+        self.left_to_others = 0
+        """Tasks that other processes were still working on when this one had no more to do."""
         self.statistics: dict[str, Any] = {}
         """The numbers of the whole run, once it has ended."""
 
@@ -178,14 +184,36 @@ class Batch:
             about = self._begin(store, plan, shape)
             files = RunFiles(self.folder, self.order.name, store, shape, about)
             self._prepare(files, store, plan)
-            try:
-                async with aclosing(self._running(store, plan, shape, files).results()) as results:
-                    async for result in results:
-                        yield result
-            finally:
-                with suppress(OSError):  # not empty: some tasks will go on there
-                    places_of(self.folder).rmdir()
-                self.statistics = files.finish()
+            with self._budget_to_ourselves():
+                runner = self._running(store, plan, shape, files)
+                try:
+                    async with aclosing(runner.results()) as results:
+                        async for result in results:
+                            yield result
+                finally:
+                    self.statistics = files.finish()
+                    self.left_to_others = sum(_is_under_way(store, name) for name in runner.with_others)
+                    self._remember_unrecorded(store, runner)
+
+    @contextmanager
+    def _budget_to_ourselves(self) -> Iterator[None]:
+        """A run's budget is one process's to keep: two would each count their own calls only."""
+        if not self.order.budget:
+            yield
+            return
+        with held(self.folder / "budget.lock") as ours:
+            if not ours:
+                raise BadBudget(f"another process runs {self.order.name!r} within a budget; wait for it, or give none")
+            yield
+
+    def _remember_unrecorded(self, store: Store, runner: Runner) -> None:
+        """Write down what was paid for and is in no conversation: calls of subagents whose work was interrupted."""
+        known = _run_metadata(store, self.order.name)
+        if not self.order.budget or known is None:
+            return
+        tokens = runner.spent.tokens - self.statistics["tokens"].get("total_tokens", 0)
+        cost = (runner.spent.cost or 0.0) - (self.statistics["cost"] or 0.0)
+        store.save_run(self.order.name, {**known, "unrecorded": {"tokens": max(tokens, 0), "cost": max(cost, 0.0)}})
 
     async def _check_needs(self, plan: Plan) -> None:
         """`HarnessFailed` if commands are offered and the sandbox does not work: now, not at the first command."""
@@ -260,6 +288,8 @@ class Batch:
         self.order.outfitter.check()
         for task in self.order.tasks():
             offers.add(task, self.order.outfitter.tools(task))  # a row may name tools that nobody has
+            if task.row.limits is not None and task.row.limits.cost is not None:
+                check_prices(self.order.outfitter.agent.setup.model, f"row {task.row.index + 1}: a limit")
             counts["tasks"] += 1
             counts[statuses.get(task.name, "new")] += 1
             record = Record(key=task.row.key, ordinal=task.ordinal, sample=task.sample, reward=0.0)
@@ -296,7 +326,8 @@ class Batch:
             "batch_size": self._batch_size,
             "started_at": known["about"]["started_at"] if known else self.order.now(),
         }
-        store.save_run(self.order.name, {"recipe": self.recipe, "about": about, **kept_shape(shape)})
+        unrecorded = {"unrecorded": known["unrecorded"]} if known and "unrecorded" in known else {}
+        store.save_run(self.order.name, {"recipe": self.recipe, "about": about, **kept_shape(shape), **unrecorded})
         return about
 
     def _prepare(self, files: RunFiles, store: Store, plan: Plan) -> None:
@@ -306,6 +337,7 @@ class Batch:
         for record in records(store, self.order.name):
             statuses[record.name] = record.status
             self.progress.spent.add(record)
+        self.progress.spent.add_unrecorded((_run_metadata(store, self.order.name) or {}).get("unrecorded", {}))
         for task in self.order.tasks():
             files.expect(task.row.index, kept=statuses.get(task.name) in ENDED)
 
@@ -325,3 +357,11 @@ class _Offers:
 
 def _run_metadata(store: Store, name: str) -> dict[str, Any] | None:
     return next((run.metadata for run in store.runs() if run.name == name), None)
+
+
+def _is_under_way(store: Store, task: str) -> bool:
+    """Whether a task has neither ended nor failed."""
+    try:
+        return read_record(store.metadata(task)).status == "running"
+    except NotFound:
+        return True

@@ -8,6 +8,7 @@ from the other. Whether a tool succeeded is what the tool itself said. `tests/ba
     'completed'
 """
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -80,6 +81,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scores: dict[str, Any] = {}
     """What else the reward function said."""
     reward_failure: Failure | None = None
+    export_failure: Failure | None = None
+    """Why no entry could be made of it."""
 
     @property
     def name(self) -> str:
@@ -135,7 +138,7 @@ def _with_calls(record: Record, calls: Iterable[Call], *, with_reasoning: bool =
             if type(value) is int:
                 usage[key] = usage.get(key, 0) + value
         if call.cost is not None:
-            cost = (cost or 0.0) + call.cost
+            cost = min((cost or 0.0) + call.cost, sys.float_info.max)  # no JSON holds infinity
         latencies.append(round(call.seconds or 0.0, 4))
     return msgspec.structs.replace(
         record,

@@ -54,8 +54,11 @@ def rescore_run(folder: Path, run: str, reward: str | None) -> None:
         metadata = run_metadata(store, name)
         store.save_run(name, {**metadata, **_rewarded(metadata)})
     with open_run(run, folder) as (_, _, files):
-        rewards = files.finish()["rewards"] or {"scored": 0, "failed": 0}
-        Screen().line(f"{files.folder}: {rewards['scored']:,} scored, {rewards['failed']:,} could not be")
+        numbers, screen = files.finish(), Screen()
+        rewards = numbers["rewards"] or {"scored": 0, "failed": 0}
+        screen.line(f"{files.folder}: {rewards['scored']:,} scored, {rewards['failed']:,} could not be")
+        for why, number in numbers["reward_errors"].items():
+            screen.line(f"  {why} ({number:,})")
 
 
 def _rewarded(metadata: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import yaml
 
 from stemma.cli.agent_options import AgentFlags
 from stemma.cli.settings import Settings
-from stemma.cli.yaml_files import read_yaml
+from stemma.formats.yaml_files import read_yaml
 
 _KEPT_SECTIONS = ("agent", "sandbox", "web")
 

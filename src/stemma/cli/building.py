@@ -138,9 +138,14 @@ def _prefill(file: str | None) -> list[dict[str, Any]]:
     if file is None:
         return []
     from stemma.core.message import Message
-    from stemma.formats.jsonl import from_json
+    from stemma.formats.jsonl import check_keys, from_json
 
-    found = from_json(Path(file).read_bytes())
+    text = Path(file).read_bytes()
+    found = from_json(text)
+    try:
+        check_keys(text)
+    except BadRecord as problem:
+        raise BadRecord(problem.problem, file) from None
     if not isinstance(found, list):
         raise BadRecord("a prefill file holds a JSON list of messages", file)
     return [Message.of(message).to_dict() for message in found]

@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stemma.cli.choosing import NoModel, choose_model
 from stemma.cli.compress import Outcome
 from stemma.cli.settings import load_settings
-from stemma.cli.yaml_files import read_yaml, value_of
 from stemma.compress.counters import open_counter
 from stemma.compress.errors import OutputThere
 from stemma.compress.extractive import ExtractiveSummarizer
@@ -24,6 +23,7 @@ from stemma.compress.sampling import Sample
 from stemma.compress.settings import Settings, Summarization, changed, settings_of
 from stemma.compress.stores import Graphs, compress_graphs, forecast_graphs
 from stemma.compress.summary import ModelSummarizer, Summarizer
+from stemma.formats.yaml_files import read_yaml, value_of
 from stemma.models.prices import Prices, cost_of
 from stemma.models.protocol import Model
 from stemma.models.retry import Retries

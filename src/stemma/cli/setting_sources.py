@@ -15,7 +15,7 @@ import yaml
 
 from stemma.cli.known_settings import KNOWN, NAMED, Parts, Setting, UnknownSetting, known, nearest, wanted
 from stemma.cli.places import PROJECT_FILE
-from stemma.cli.yaml_files import BadSettings, pairs, read_yaml, value_of
+from stemma.formats.yaml_files import BadSettings, pairs, read_yaml, value_of
 
 PREFIX = "STEMMA_"
 

@@ -33,6 +33,8 @@ from stemma.models.retry import Chance, Retries, Sleep, persist
 from stemma.models.tokens import ASK
 from stemma.models.wire import Deadlines, Wire
 
+SAYING_COSTS = ("openrouter.ai",)
+"""Hosts whose replies say what they cost (`usage.cost`)."""
 RESERVED = ("model", "messages", "tools", "n", "stream")
 """What has its own way in, and so is no parameter."""
 
@@ -80,7 +82,7 @@ class OpenAIModel:
         self._endpoint = Endpoint(base_url, api_key, headers)
         self._url = self._endpoint.url("chat", "completions")
         self._params = {**ASK.get(tokens or "", {}), **(extra_body or {}), **(params or {})}
-        self._stream, self._reasoning_field, self._prices = stream, reasoning_field, prices
+        self._stream, self._reasoning_field, self.prices = stream, reasoning_field, prices
         self._deadlines, self._retries = deadlines or Deadlines(), retries or Retries()
         self._clock, self._sleep, self._chance = clock, sleep, chance
         self._wire = Wire(
@@ -90,6 +92,16 @@ class OpenAIModel:
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r}, {str(self._endpoint)!r})"
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """What is sent with every request."""
+        return self._params
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether replies come with what they cost: by our prices, or because this endpoint says so."""
+        return self.prices is not None or self._url.host in SAYING_COSTS
 
     async def reply(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """One answer, streamed to `on_delta` while it comes if given."""
@@ -177,7 +189,7 @@ class OpenAIModel:
                 seconds=time_now() - begun,
                 attempt=number,
                 headers=headers,
-                prices=self._prices,
+                prices=self.prices,
             )
             return read_completion(receiver.payload(), asked, self._endpoint.redact)
 

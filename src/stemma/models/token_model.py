@@ -52,11 +52,12 @@ class TokenModel:
     ) -> None:
         self.name, self.context_window = name, context_window
         self._engine, self._tight, self._cost = engine, tight, cost
-        self._params = {**_SAMPLING, **(params or {})}
+        self.params = {**_SAMPLING, **(params or {})}
+        self.tells_cost = False
         self._writer = PromptWriter()
 
     async def reply(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        params = {**self._params, **request.params}
+        params = {**self.params, **request.params}
         async with self._engine.connect() as engine:
             prompt = await self._writer.ids(engine, as_text_messages(request.messages, request.tools))
             started, clock = time.time(), time.monotonic()
@@ -84,7 +85,7 @@ class TokenModel:
 
     async def samples(self, request: Request, n: int) -> list[Reply]:
         """One after another; a given seed is counted up, or all would be the same."""
-        seed = request.params.get("seed", self._params.get("seed"))
+        seed = request.params.get("seed", self.params.get("seed"))
         seeds = [{"seed": seed + i} if isinstance(seed, int) else {} for i in range(n)]
         asked = [msgspec.structs.replace(request, params={**request.params, **own}) for own in seeds]
         return [await self.reply(one) for one in asked]

@@ -128,7 +128,9 @@ def remove_folder(root: Path) -> None:
     """Remove a folder, however deep a command has made it."""
     with suppress(RecursionError):
         shutil.rmtree(root, ignore_errors=True)
-    if root.exists():
+    if os.path.lexists(root):
+        if not root.is_symlink():  # a command may have closed its folders to us, too
+            subprocess.run(["chmod", "-R", "u+rwx", "--", root], stderr=subprocess.DEVNULL, check=False)
         subprocess.run(["rm", "-rf", "--", root], stderr=subprocess.DEVNULL, check=False)
 
 
