@@ -22,6 +22,8 @@ from stemma.core.graph import MessageGraph
 from stemma.formats.training import is_answer
 from stemma.models.errors import ContextTooLong, ModelError
 from stemma.models.protocol import Model, OnDelta, Reply
+from stemma.models.redact import RedactedDeltas, redacted_reply
+from stemma.redact import NOTHING_SECRET, Redactor
 from stemma.tools.tool import Tool
 from stemma.tools.workspace import Workspace
 
@@ -38,6 +40,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """What every call must say beside that, such as a fence that is open."""
     compaction: Compaction = Compaction()
     on_delta: OnDelta | None = None
+    redactor: Redactor = NOTHING_SECRET
+    """Takes secrets out of replies, of what is shown while they stream, and of failures."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -57,10 +61,10 @@ async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | Non
             yield Asking(spent.turns + 1)
             reply = await _ask(graph, setup, spent)
         except ContextTooLong as problem:
-            yield Stopped("context", str(problem))
+            yield Stopped("context", setup.redactor.text(str(problem)))
             return
         except ModelError as problem:
-            yield Stopped("model error", f"{type(problem).__name__}: {problem}")
+            yield Stopped("model error", setup.redactor.text(f"{type(problem).__name__}: {problem}"))
             return
         yield Replied(reply)
         if not reply.message.get("tool_calls"):
@@ -73,7 +77,11 @@ async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | Non
 async def _ask(graph: MessageGraph, setup: Setup, spent: Spent, *, with_tools: bool = True) -> Reply:
     """Ask the model and record what it said."""
     schemas = [tool.schema() for tool in setup.tools.values()] if with_tools else None
-    reply = await setup.model.reply(request_for(graph, setup.guidance, schemas, setup.params), setup.on_delta)
+    shown = RedactedDeltas(setup.on_delta, setup.redactor) if setup.on_delta is not None else None
+    reply = await setup.model.reply(request_for(graph, setup.guidance, schemas, setup.params), shown)
+    if shown is not None:
+        shown.end()
+    reply = redacted_reply(reply, setup.redactor)
     if notes := {**setup.guidance.notes(), **setup.notes}:
         reply = msgspec.structs.replace(reply, call=noted(reply.call, notes))
     graph.record(reply.message, reply.call)

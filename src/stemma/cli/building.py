@@ -9,7 +9,7 @@ of MCP servers; the servers run as long as the block. Our own keys are taken out
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from stemma.cli.choosing import LOCAL, credentials
 from stemma.cli.settings import Settings
 from stemma.errors import BadRecord
 from stemma.models.protocol import Model
-from stemma.redact import Redactor
+from stemma.redact import Redactor, secrets_in
 from stemma.tools.sandbox import ResourceLimits, choose_sandbox
 from stemma.tools.toolsets import Chosen, choose_tools
 from stemma.tools.workspace import Workspace
@@ -58,7 +58,8 @@ async def open_toolbox(settings: Settings) -> AsyncIterator[Choose]:
         if servers:
             from stemma.tools.mcp import McpServer, mcp_tools
 
-            started = mcp_tools([McpServer(name, **_given(of)) for name, of in servers.items()])
+            given = [McpServer(name, **_given(of)) for name, of in servers.items()]
+            started = mcp_tools(given, Redactor(credentials(settings)))
             asked += await stack.enter_async_context(started)
         named, extra = [tool.name for tool in asked], [*asked, *installed_tools()]
         yield lambda names: choose_tools([*names, *named], web=_web(settings), extra=extra)
@@ -71,8 +72,12 @@ def build_agent(
     *,
     params: Mapping[str, Any] | None = None,
     workspace: Path | None = None,
+    secrets: Iterable[str] = (),
 ) -> Agent:
-    """The agent that the settings describe; `workspace` is where its tools work, else each conversation has its own."""
+    """The agent that the settings describe; `workspace` is where its tools work, else each conversation has its own.
+
+    secrets: what must not be seen beside the credentials of the settings, such as a key in a flag
+    """
     agent = Agent(
         model=model,
         tools=tools.tools,
@@ -84,7 +89,7 @@ def build_agent(
         compaction=Compaction(
             threshold=settings.get("agent.compaction_threshold"), keep_last=settings.get("agent.compaction_keep_last")
         ),
-        workspace=_workspaces(settings, workspace),
+        workspace=_workspaces(settings, workspace, [*secrets, *secrets_in(params or {})]),
         save_trajectories=settings.get("agent.save_trajectories"),
     )
     if tools.delegates:
@@ -105,12 +110,12 @@ def _small_system(settings: Settings, tools: Chosen) -> str:
     return small_system(example for tool in tools.tools for example in examples_for(tool.name))
 
 
-def _workspaces(settings: Settings, root: Path | None) -> Callable[[], Workspace]:
+def _workspaces(settings: Settings, root: Path | None, more: Iterable[str]) -> Callable[[], Workspace]:
     """Makes the place of each conversation; what the settings say is looked up once."""
     sandbox = settings.section("sandbox")
     kind, image, network = (sandbox.pop(name) for name in ("kind", "image", "network"))
     asked = (kind, image, network) != ("auto", None, False)
-    limits, secrets = ResourceLimits(**sandbox), Redactor(credentials(settings))
+    limits, secrets = ResourceLimits(**sandbox), Redactor([*credentials(settings), *more])
 
     def workspace() -> Workspace:
         # Else it is chosen when first needed: a conversation that runs no command needs no fence to be installed.
@@ -139,7 +144,8 @@ def _web(settings: Settings) -> "WebAccess | None":
         return None
     from stemma.tools.web_access import WebAccess
 
-    return WebAccess(**web, api_key=os.environ.get(key_variable or "", ""))
+    key = os.environ.get(key_variable or "", "")
+    return WebAccess(**web, api_key=key, redactor=Redactor(credentials(settings)))
 
 
 def _given(section: dict[str, Any]) -> dict[str, Any]:

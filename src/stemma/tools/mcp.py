@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stemma.errors import MissingExtra, StemmaError
+from stemma.redact import NOTHING_SECRET, Redactor, secrets_in
 from stemma.tools.kept import Kept
 from stemma.tools.mcp_process import ServerProcess
 from stemma.tools.tool import Tool, ToolError, ToolResult
@@ -56,10 +57,16 @@ class McpServer(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def mcp_tools(servers: Iterable[McpServer]) -> AsyncIterator[list[Tool]]:
-    """The tools of all servers, which run until the block is left."""
+async def mcp_tools(
+    servers: Iterable[McpServer], redactor: Redactor = NOTHING_SECRET
+) -> AsyncIterator[list[Tool]]:
+    """The tools of all servers, which run until the block is left.
+
+    What a server says is cleaned of its own credentials and of what `redactor` knows: results, complaints, and also
+    the descriptions and schemas of its tools, which a model sees.
+    """
     _check_installed()
-    connections = [_Connection(server) for server in _distinct(servers)]
+    connections = [_Connection(server, redactor) for server in _distinct(servers)]
     try:
         offered = await asyncio.gather(*(connection.tools() for connection in connections))
         found = [(one, tool) for one, tools in zip(connections, offered, strict=True) for tool in tools]
@@ -104,8 +111,12 @@ def tool_names(tools: Sequence[tuple[str, str]]) -> list[str]:
 class _Connection:
     """One server, in a task of its own: what breaks in there breaks nothing here."""
 
-    def __init__(self, server: McpServer) -> None:
+    def __init__(self, server: McpServer, redactor: Redactor) -> None:
         self.server = server
+        given = {"env": server.env, "headers": server.headers, "args": server.args, "url": server.url}
+        self.redactor = redactor.plus(secrets_in(given, opaque=True))
+        # In a complaint nothing of the configuration is of use, whatever its name.
+        self._strict = self.redactor.plus([*server.env.values(), *server.headers.values()])
         self._complaint: Callable[[], str] = str
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._leaving = asyncio.Event()
@@ -128,7 +139,7 @@ class _Connection:
         client = self._client.result()
         try:
             async with asyncio.timeout(self.server.seconds):
-                return _result(await client.call_tool(tool, arguments), self.server.output_chars)
+                return _result(await client.call_tool(tool, arguments), self.server.output_chars, self.redactor)
         except TimeoutError:
             raise ToolError(f"{self.server.name} did not answer in {self.server.seconds:g} seconds") from None
         except (MCPError, RuntimeError, ValueError) as problem:  # the last: an answer that is none
@@ -158,7 +169,9 @@ class _Connection:
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
         if self.server.url is None:
-            process = await ServerProcess.start([self.server.command, *self.server.args], self.server.env)
+            process = await ServerProcess.start(
+                [self.server.command, *self.server.args], self.server.env, self._strict
+            )
             self._complaint = process.complaint
             return process.streams()
         from mcp.client.streamable_http import streamable_http_client
@@ -171,7 +184,8 @@ class _Connection:
         while isinstance(problem, BaseExceptionGroup):
             problem = problem.exceptions[0]
         said = f"no answer in {self.server.seconds:g} seconds" if isinstance(problem, TimeoutError) else str(problem)
-        return "\n".join(filter(None, [said or type(problem).__name__, self._complaint()]))
+        said = self._strict.text(said) or type(problem).__name__
+        return "\n".join(filter(None, [said, self._complaint()]))
 
 
 async def _listed(client: "Client") -> "list[Offered]":
@@ -192,8 +206,8 @@ def _tool(connection: _Connection, offered: "Offered", name: str) -> Tool:
 
     return Tool(
         name=name,
-        description=offered.description or offered.title or offered.name,
-        parameters=dict(offered.input_schema),
+        description=connection.redactor.text(offered.description or offered.title or offered.name),
+        parameters=connection.redactor.value(dict(offered.input_schema)),
         run=run,
         toolset=f"mcp-{connection.server.name}",
     )
@@ -206,12 +220,13 @@ def _check_sendable(arguments: dict[str, Any]) -> None:
         raise ToolError(f"the arguments cannot be sent as JSON: {problem}") from problem
 
 
-def _result(result: "CallToolResult", most: int) -> ToolResult:
+def _result(result: "CallToolResult", most: int, redactor: Redactor) -> ToolResult:
     text = "\n".join(map(_text, result.content))
     if not result.content and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
-    kept = Kept(most)
+    kept = Kept(most, redactor)
     kept.add(text.encode("utf-8", "replace"))
+    kept.end()
     shown, cut = kept.text()
     return ToolResult(text=f"Error: {shown}" if result.is_error else shown, ok=not result.is_error, cut=cut)
 
