@@ -61,7 +61,7 @@ async def work(task: Task, graph: MessageGraph, record: Record, desk: Desk) -> R
         if time_left.expired():
             book.note(Stopped("seconds"))
         else:
-            book.record = failed(book.record, failure_of(problem), stop="error")
+            book.record = failed(book.record, failure_of(problem, desk.agent.workspace().redactor), stop="error")
     book.record = msgspec.structs.replace(
         book.record, seconds=round(before + desk.clock() - begun, 4), finished=desk.now()
     )

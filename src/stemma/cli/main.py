@@ -115,11 +115,11 @@ def main(arguments: list[str]) -> int:
         code = get_command(app).main(arguments or ["--help"], prog_name="stemma", standalone_mode=False)
         return _flushed(code or 0)
     except _UsageError as problem:
-        return _complain(_usage(problem))
+        return _complain(_usage(problem), arguments)
     except typer.Abort:
-        return _complain("aborted")
+        return _complain("aborted", arguments)
     except (StemmaError, OSError) as problem:
-        return _complain(str(problem))
+        return _complain(str(problem), arguments)
 
 
 def _flushed(code: int) -> int:
@@ -131,8 +131,12 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _complain(problem: str) -> int:
-    typer.echo(f"stemma: {visible(problem)}", err=True)
+def _complain(problem: str, arguments: list[str]) -> int:
+    """Say what went wrong; what was typed or is set may be repeated in it, secrets may not."""
+    from stemma.redact import Redactor, environment_secrets, secrets_in, without_secrets
+
+    redactor = Redactor([*environment_secrets(os.environ), *secrets_in(arguments)])
+    typer.echo(f"stemma: {visible(redactor.text(without_secrets(problem)))}", err=True)
     return 1
 
 

@@ -138,8 +138,9 @@ def checked(setting: Setting, value: Any, place: str) -> Any:
     try:
         return msgspec.convert(value, setting.type)
     except msgspec.ValidationError:
-        # A key instead of a name is not shown.
-        given = "that" if setting.secret or setting.key.endswith("_env") else _shown(value)
+        # A key instead of a name, or instead of a mapping that holds keys, is not shown.
+        hidden = isinstance(value, str) and (setting.secret or setting.key.endswith("_env"))
+        given = "that" if hidden else _shown(value)
         raise BadSettings(f"{place}: {setting.key} must be {wanted(setting.type)}, not {given}") from None
 
 
