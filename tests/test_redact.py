@@ -27,9 +27,34 @@ SECRET = st.text('01é\\"&', min_size=8, max_size=12).map(str.strip)
 
 @pytest.mark.parametrize(
     "name",
-    "Authorization X-Api-Key api-key X-Password x-auth-token Cookie Set-Cookie GITHUB_TOKEN AWS_SECRET_ACCESS_KEY "
-    "OPENAI_API_KEY apikey apiKey authToken clientSecret DB_PASSWORD PGPASSWORD DB_PWD X-Subscription-Token "
-    "Proxy-Authorization credentials GITHUB_PAT X-Amz-Signature sig accesskey --api-key -token".split(),
+    [
+        "Authorization",
+        "X-Api-Key",
+        "api-key",
+        "X-Password",
+        "x-auth-token",
+        "Cookie",
+        "Set-Cookie",
+        "GITHUB_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "OPENAI_API_KEY",
+        "apikey",
+        "apiKey",
+        "authToken",
+        "clientSecret",
+        "DB_PASSWORD",
+        "PGPASSWORD",
+        "DB_PWD",
+        "X-Subscription-Token",
+        "Proxy-Authorization",
+        "credentials",
+        "GITHUB_PAT",
+        "X-Amz-Signature",
+        "sig",
+        "accesskey",
+        "--api-key",
+        "-token",
+    ],
 )
 def test_names_that_mean_secret(name):
     assert names_a_secret(name)
@@ -37,8 +62,23 @@ def test_names_that_mean_secret(name):
 
 @pytest.mark.parametrize(
     "name",
-    "max_tokens GIT_AUTHOR_NAME KEYBOARD tokenizer TOKENIZERS_PARALLELISM monkey api_key_env prompt_cache_key "
-    "Content-Type User-Agent passenger compass signal authority_less X-Title".split(),
+    [
+        "max_tokens",
+        "GIT_AUTHOR_NAME",
+        "KEYBOARD",
+        "tokenizer",
+        "TOKENIZERS_PARALLELISM",
+        "monkey",
+        "api_key_env",
+        "prompt_cache_key",
+        "Content-Type",
+        "User-Agent",
+        "passenger",
+        "compass",
+        "signal",
+        "authority_less",
+        "X-Title",
+    ],
 )
 def test_names_that_only_look_like_it(name):
     assert not names_a_secret(name)

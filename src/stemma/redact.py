@@ -241,7 +241,9 @@ class Redactor:
         return after < len(self._in_order) and self._in_order[after].startswith(beginning)
 
     def _is_in(self, text: str) -> bool:
-        return len(text) >= SHORTEST and any(form in text for form in self._forms)  # many times faster than the pattern, where there is nothing
+        return len(text) >= SHORTEST and any(
+            form in text for form in self._forms
+        )  # many times faster than the pattern, where there is nothing
 
     def _fields(self, value: dict[str, Any]) -> dict[str, Any]:
         fields = {self.value(key): self.value(item) for key, item in value.items()}

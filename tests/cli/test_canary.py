@@ -77,7 +77,9 @@ async def echo(exchange: Exchange) -> None:
     said = [str(m.get("content")) for m in (exchange.request.body or {}).get("messages") or [] if m["role"] == "user"]
     wish = said[-1] if said else "refuse"
     secrets = [one for one in KEYS.values() if one in everything]
-    if wish == "refuse" or "/v1/" not in exchange.request.path:
+    if "/search" in exchange.request.path:
+        await exchange.whole(f"{'.' * 185}{' '.join(secrets)}".encode(), 401)
+    elif wish == "refuse" or "/v1/" not in exchange.request.path:
         at_the_cut = [".".ljust(limit - 20, ".") + one for limit in (300, MESSAGE, BODY) for one in secrets]
         message = at_the_cut[len(exchange.server.requests) % len(at_the_cut)] if at_the_cut else "no"
         await exchange.json({"error": {"message": message, "came": everything}}, 400)
@@ -115,9 +117,7 @@ def calls(exchange: Exchange) -> list[dict[str, Any]]:
 class House:
     """A user's home with a key in every place, and all that was printed there."""
 
-    def __init__(
-        self, home: Path, temporary: Path, server: FaultServer, caught: pytest.CaptureFixture[str]
-    ) -> None:
+    def __init__(self, home: Path, temporary: Path, server: FaultServer, caught: pytest.CaptureFixture[str]) -> None:
         self.home, self.temporary, self.server, self.printed = home, temporary, server, ""
         self._caught = caught
         self.root = server.base_url.removesuffix("/v1")
@@ -157,7 +157,7 @@ class House:
             "retries": {"attempts": 1},
         }
         search = f"{self.root.replace('://', '://me:' + KEYS['address of the search'] + '@')}/search"
-        web = {"provider": "brave", "api_key_env": "SEARCH_VARIABLE", "search_url": search}
+        web = {"provider": "serper", "api_key_env": "SEARCH_VARIABLE", "search_url": search}
         config = {"model": "canary", "models": {"canary": model}, "web": web, **more}
         self.sources[0].write_text(yaml.safe_dump(config))
 
@@ -202,6 +202,21 @@ class House:
         self.printed += done.stdout + done.stderr
         assert done.returncode == code, done.stdout + done.stderr
 
+    def at_terminal(self, *arguments: str) -> pexpect.spawn:
+        """Start a command at a terminal; `self.shown` gets all that it prints there."""
+        self.shown = io.StringIO()
+        child = pexpect.spawn(
+            sys.executable,
+            ["-c", "from stemma.cli.main import run; run()", *arguments],
+            cwd=str(self.home),
+            env=self.environ,
+            dimensions=(40, 200),
+            encoding="utf-8",
+            timeout=60,
+        )
+        child.logfile_read, child.delaybeforesend = self.shown, None
+        return child
+
     def hunt(self) -> None:
         """No byte anywhere has a part of a key."""
         assert_clean(self.printed.encode("utf-8", "replace"), "the output")
@@ -225,14 +240,14 @@ def environment() -> str:
     """Tell all variables."""
     return json.dumps(dict(os.environ))
 '''
-REWARD = '''
+REWARD = """
 import os
 
 def leaks(scored):
     if scored.answer == "Done.":
         return {"reward": 1.0, "note": os.environ["GITHUB_TOKEN"]}
     raise ValueError("cannot ask with " + os.environ["CANARY_API_KEY"])
-'''
+"""
 
 
 @pytest.fixture
@@ -271,12 +286,31 @@ def test_a_batch_with_its_files_exports_and_pages(house):
         house.stemma("export", "runs/r/stemma.db", "--for", preset, "-o", f"out-{preset}", code=None)
     house.hunt()
     with open_store(house.home / "runs/r/stemma.db", create=False) as store:
-        graphs = [store.load(name) for name in store.names()]
-    replies = {next(m["content"] for m in graph if m["role"] == "user"): graph for graph in graphs}
-    assert MASK in replies["repeat"][-1]["content"]
-    assert replies["repeat"].last_call().call.extra["trainable"] is False
-    results = [m["content"] for m in replies["tools"] if m["role"] == "tool"]
-    assert sum(MASK in result for result in results) >= 9, "a tool showed no key"
+        found = {store.load(name)[0]["content"]: (store.load(name), store.metadata(name)) for name in store.names()}
+    assert MASK in found["repeat"][0][-1]["content"]
+    assert found["repeat"][0].last_call().call.extra["trainable"] is False
+    assert found["repeat"][1]["reward_failure"]["text"] == f"cannot ask with {MASK}"
+    assert found["tools"][1]["scores"] == {"note": MASK}
+    results = [m["content"] for m in found["tools"][0] if m["role"] == "tool"]
+    assert [MASK in result for result in results] == [True] * 10 + [False], "a tool showed no key"
+    assert MASK.encode() in (house.home / "runs/r/failures.jsonl").read_bytes()
+    assert MASK.encode() in (house.home / "runs/r/stemma.db").read_bytes()
+
+
+def test_a_batch_at_a_terminal_and_one_that_repeats_it(house):
+    (house.home / "rows.jsonl").write_text('{"prompt": "repeat"}\n{"prompt": "refuse"}\n')
+    base_url = f"{house.server.base_url}?api_key={KEYS['query by flag']}"
+    at = ["-m", "m", "--base-url", base_url, "--param", f"api_key={KEYS['parameter by flag']}"]
+    child = house.at_terminal("batch", "rows.jsonl", "--name", "r", "--toolsets", "", *at)
+    child.expect(pexpect.EOF)
+    child.wait()
+    house.printed += house.shown.getvalue()
+    house.stemma_alone("batch", "rows.jsonl", "--name", "j", "--display", "json", "--toolsets", "", code=3)
+    again = ["batch", "--config", "runs/r/config.yaml", "--name", "again"]
+    assert "give it again with --base-url" in house.stemma(*again, code=1)
+    assert "give it again with --param" in house.stemma(*again, "--base-url", base_url, code=1)
+    house.stemma_alone(*again, *at, code=3)
+    house.hunt()
 
 
 @needs.command("bwrap", "bubblewrap")
@@ -313,23 +347,14 @@ def test_a_chat_its_settings_and_its_failures(house):
 
 
 def test_a_terminal_shows_no_key_that_streams_in_pieces_and_the_history_is_the_users_alone(house):
-    shown = io.StringIO()
-    child = pexpect.spawn(
-        sys.executable,
-        ["-c", "from stemma.cli.main import run; run()", "chat", "--name", "x", "--toolsets", ""],
-        cwd=str(house.home),
-        env=house.environ,
-        dimensions=(40, 200),
-        encoding="utf-8",
-        timeout=30,
-    )
-    child.logfile_read = shown
-    child.delaybeforesend = None
+    child = house.at_terminal("chat", "--name", "x", "--toolsets", "")
     child.expect("/help helps")
     for wish, sign in (("repeat", "You sent"), ("refuse", "no answer")):
         child.send(f"{wish}\r")
         child.expect(sign)
         child.expect("❯")
+    assert (house.home / "stemma.db-wal").stat().st_size
+    house.hunt()  # the store while it is open, too
     child.send(f"my key is {KEYS['variable of the model']}\x01/undo \r")  # typed by mistake, and made a command
     child.expect("❯")
     child.send("\x04")
@@ -338,7 +363,7 @@ def test_a_terminal_shows_no_key_that_streams_in_pieces_and_the_history_is_the_u
     history = house.home / ".local/state/stemma/chat_history"
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
     assert "repeat" in history.read_text()
-    before_typing = shown.getvalue().partition("my key")[0]
+    before_typing = house.shown.getvalue().partition("my key")[0]
     assert MASK in before_typing
     house.printed += before_typing
     house.hunt()

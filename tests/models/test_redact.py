@@ -40,7 +40,7 @@ def test_no_cut_leaves_a_part_of_a_key(limit, filler):
         text = filler * (before // len(filler)) + KEY + " tail"
         said = [
             from_status(400, {}, text.encode(), now=0.0),
-                        from_error_object({"message": text}, text),
+            from_error_object({"message": text}, text),
         ]
         for problem in map(cleaned, said):
             assert len(problem.body) <= BODY
@@ -99,7 +99,12 @@ def test_a_key_that_streams_in_pieces_is_not_shown(length, kind):
 def test_kinds_are_shown_in_the_order_in_which_they_come():
     shown = []
     deltas = RedactedDeltas(shown.append, REDACTOR)
-    for delta in (Delta("reasoning", "so Z"), Delta("text", "Yes Z"), Delta("again", f"broke: {KEY}"), Delta("text", "a")):
+    for delta in (
+        Delta("reasoning", "so Z"),
+        Delta("text", "Yes Z"),
+        Delta("again", f"broke: {KEY}"),
+        Delta("text", "a"),
+    ):
         deltas(delta)
     deltas.end()
     assert shown == [

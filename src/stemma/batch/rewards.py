@@ -75,7 +75,9 @@ async def score(function: Reward, scored: Scored, redactor: Redactor = NOTHING_S
     try:
         reward, scores = _read(await _call(function, scored), redactor)
     except Exception as problem:  # noqa: BLE001  a reward function is the user's; what it raises is kept as data
-        return msgspec.structs.replace(scored.record, reward=None, scores={}, reward_failure=failure_of(problem, redactor))
+        return msgspec.structs.replace(
+            scored.record, reward=None, scores={}, reward_failure=failure_of(problem, redactor)
+        )
     return msgspec.structs.replace(scored.record, reward=reward, scores=redactor.value(scores), reward_failure=None)
 
 
@@ -91,5 +93,7 @@ def _read(said: Any, redactor: Redactor) -> tuple[float, dict[str, Any]]:
     if isinstance(reward, bool):
         reward = float(reward)
     if not isinstance(reward, int | float) or not math.isfinite(reward):
-        raise BadReward(f"a reward is a finite number, or an object with one as `reward`; got {redactor.start(repr(said), 80)}")
+        raise BadReward(
+            f"a reward is a finite number, or an object with one as `reward`; got {redactor.start(repr(said), 80)}"
+        )
     return float(reward), plain(given, "scores")

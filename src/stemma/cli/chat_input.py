@@ -1,8 +1,8 @@
 r'''What is typed into a chat: lines with a history, and messages of many lines.
 
 A line that ends with a backslash goes on in the next; so does everything between `"""` and `"""`. What is pasted is
-one message, however many lines it has. The history is for the user alone to read, and secrets of ours are left out. `tests/cli/test_chat_input.py` proves the first two, `test_chat_live.py` all
-three at a real terminal.
+one message, however many lines it has. The history is for the user alone to read, and our secrets are left out of it.
+`tests/cli/test_chat_input.py` and, at a real terminal, `test_chat_live.py` prove it.
 '''
 
 from pathlib import Path

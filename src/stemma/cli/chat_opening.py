@@ -53,9 +53,7 @@ async def open_session(flags: AgentFlags, *, name: str | None, resume: str | Non
             chosen = choose_model(settings, model, base_url)
             stack.push_async_callback(chosen.close)
             secrets = secrets_in(flags.base_url)
-            return build_agent(
-                settings, chosen, tools, params=flags.params, workspace=flags.workspace, secrets=secrets
-            )
+            return build_agent(settings, chosen, tools, params=flags.params, workspace=flags.workspace, secrets=secrets)
 
         talk = await stack.enter_async_context(agent_with(None).start(graph, _written(about)))
         yield Session(store, resume or name or fresh_name(), talk, {**about, **noted(flags)}, agent_with)

@@ -82,10 +82,10 @@ def credentials(settings: Settings, environ: Mapping[str, str] = os.environ) -> 
     models, servers = settings.section("models").values(), settings.section("mcp").values()
     variables = {settings.get("web.api_key_env"), *(model["api_key_env"] for model in models)}
     found = {environ.get(name or "", "").strip() for name in variables} | set(environment_secrets(environ))
-    sent = [(model["headers"], model["base_url"]) for model in models]
-    sent += [(server["env"], server["headers"], server["url"]) for server in servers]
-    found |= set(secrets_in([sent, settings.get("web.search_url")], opaque=True))
-    rest = [(model["params"], model["extra_body"]) for model in models], [server["args"] for server in servers]
+    sent = [model[key] for model in models for key in ("headers", "base_url")]
+    sent += [server[key] for server in servers for key in ("env", "headers", "url")]
+    found |= set(secrets_in([*sent, settings.get("web.search_url")], opaque=True))
+    rest = [*(model[key] for model in models for key in ("params", "extra_body")), *(one["args"] for one in servers)]
     return sorted((found | set(secrets_in(rest))) - {""})
 
 

@@ -166,8 +166,9 @@ def _configured(wanted: Summarization) -> Model:
 
     key = os.environ.get(wanted.api_key_env)
     if not key and URL(wanted.base_url).host not in _LOOPBACK:
+        where = without_secrets(wanted.base_url)
         raise NoModel(
-            f"the key for {without_secrets(wanted.base_url)} is to be in the environment variable {wanted.api_key_env}, which is not set"
+            f"the key for {where} is to be in the environment variable {wanted.api_key_env}, which is not set"
         )
     return OpenAIModel(wanted.model, wanted.base_url, key, retries=Retries(attempts=1))  # the summarizer asks again
 

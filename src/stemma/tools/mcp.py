@@ -57,9 +57,7 @@ class McpServer(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def mcp_tools(
-    servers: Iterable[McpServer], redactor: Redactor = NOTHING_SECRET
-) -> AsyncIterator[list[Tool]]:
+async def mcp_tools(servers: Iterable[McpServer], redactor: Redactor = NOTHING_SECRET) -> AsyncIterator[list[Tool]]:
     """The tools of all servers, which run until the block is left.
 
     What a server says is cleaned of its own credentials and of what `redactor` knows: results, complaints, and also
@@ -169,9 +167,7 @@ class _Connection:
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
         if self.server.url is None:
-            process = await ServerProcess.start(
-                [self.server.command, *self.server.args], self.server.env, self._strict
-            )
+            process = await ServerProcess.start([self.server.command, *self.server.args], self.server.env, self._strict)
             self._complaint = process.complaint
             return process.streams()
         from mcp.client.streamable_http import streamable_http_client

@@ -41,9 +41,7 @@ class Ran(msgspec.Struct, frozen=True):
 class Shell:
     """One running shell behind a fence, and its processes in the background."""
 
-    def __init__(
-        self, keeper: Keeper, root: Path, limits: ResourceLimits, redactor: Redactor = NOTHING_SECRET
-    ) -> None:
+    def __init__(self, keeper: Keeper, root: Path, limits: ResourceLimits, redactor: Redactor = NOTHING_SECRET) -> None:
         self._keeper, self._root, self._limits, self._redactor = keeper, root, limits, redactor
         self._gone: asyncio.Future[str | None] | None = None
         """Told when the shell that runs now has ended; None while none runs."""
