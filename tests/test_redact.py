@@ -1,6 +1,7 @@
 """Promises of what is secret, and of its replacement in every form in which a program shows it."""
 
 import base64
+import doctest
 import json
 from html import escape
 from urllib.parse import quote
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stemma.redact
 from stemma.redact import (
     MASK,
     Redactor,
@@ -21,6 +23,11 @@ from stemma.redact import (
 KEY = 'sk-"odd\\käy/with+all'
 LETTERS = st.text('01é\\"&', max_size=30)
 SECRET = st.text('01é\\"&', min_size=8, max_size=12).map(str.strip)
+
+
+def test_the_examples_are_true():
+    assert doctest.testmod(stemma.redact).failed == 0
+
 
 # ── which values are secret ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -138,6 +145,8 @@ def test_of_the_environment_only_names_and_addresses_count():
         "PWD": "/home/me",
         "GIT_SHA": "8f14e45fceea167a5a36dedd4bea2543",
         "GITHUB_TOKEN": "ghp_1",
+        "POSTGRES_PASSWORD": "postgres",
+        "AUTH_TIMEOUT": "3600.000",
         "PIP_INDEX_URL": "https://me:letmein@example.org/simple",
     }
     assert environment_secrets(environ) == ["ghp_1", "letmein"]
@@ -200,7 +209,7 @@ def test_a_value_without_a_secret_is_the_same_object():
     assert Redactor([]).value(value) is value
 
 
-@pytest.mark.parametrize("placeholder", ["", "x", "EMPTY", "none", "ollama"])
+@pytest.mark.parametrize("placeholder", ["", "x", "EMPTY", "none", "ollama", "not-needed", "sk-no-key-required"])
 def test_a_placeholder_is_a_word_like_any_other(placeholder):
     text = f"this is {placeholder} and {placeholder}"
     assert Redactor([placeholder]).text(text) == text

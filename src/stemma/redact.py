@@ -8,8 +8,9 @@ like a key misses some vendors and mangles what users wrote. Text is redacted be
 no longer matches. Text that comes in pieces goes through a `RedactedStream`, which holds back what may be the beginning
 of a secret.
 
-Not found: other forms (split by something, reversed, compressed, encrypted), and values under eight characters
-(`EMPTY`, `none`): those are placeholders, protect nothing, and are also words. `tests/test_redact.py` proves it.
+Not found: other forms (split by something, reversed, compressed, encrypted). Not taken for secrets are values that
+protect nothing and are also words: those under eight characters (`EMPTY`, `none`), usual placeholders, and single words
+in variables that nobody names as a key (`DB_PASSWORD=postgres`). `tests/test_redact.py` proves it.
 """
 
 import base64
@@ -24,6 +25,13 @@ from urllib.parse import quote, unquote, unquote_plus
 
 MASK = "[secret]"
 SHORTEST = 8
+PLACEHOLDERS = frozenset(
+    {
+        *("anything", "lm-studio", "no-api-key", "no-key-required", "not-needed", "not-required", "placeholder"),
+        *("sk-no-key-required", "token-abc123", "your-api-key"),
+    }
+)
+"""Keys that endpoints without keys are given."""
 
 # ── which values are secret ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -43,6 +51,8 @@ _OPAQUE = re.compile(
 """Letters mixed with digits, longer than words are; or a UUID."""
 _PATH = re.compile(r"[/~.]\S*|<.*>")
 """A path, or a token such as `<|end|>`: what a name with `key` or `token` in it often holds."""
+_WORD = re.compile(r"[A-Za-z\s_-]{0,15}|[0-9.,]{0,11}")
+"""A word or a number: such a password would be replaced in every text that speaks of other things."""
 _USERINFO = re.compile(r"(?P<before>://)(?P<said>[^/@\s?#]*)@|(?P<start>^|[\s\"'=/])(?P<pair>[^/@\s:\"'=]+:[^/@\s]+)@")
 _QUERY = re.compile(r"(?P<before>^|[?&;#])(?P<name>[^=&;\s#?]+)=(?P<said>[^&\s#\"'<>]+)")
 _FLAG = re.compile(r"(--?[^=\s]+)(?:=(.*))?", re.DOTALL)
@@ -89,8 +99,12 @@ def secrets_in(value: Any, name: str = "", *, opaque: bool = False) -> list[str]
 
 
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
-    """The secrets of a process' environment: variables of such names, and addresses with credentials in them."""
-    named = [value for name, value in environ.items() if names_a_secret(name) and is_secret(name, value)]
+    """The secrets of a process' environment: variables of such names, and addresses with credentials in them.
+
+    >>> environment_secrets({"GITHUB_TOKEN": "ghp_1", "DB_PASSWORD": "postgres", "DB": "postgres://me:pw1@db/x"})
+    ['ghp_1', 'pw1']
+    """
+    named = [value for name, value in environ.items() if is_secret(name, value) and not _WORD.fullmatch(value)]
     found = [one for value in named for one in _credentials(value)]
     return [*found, *(one for value in environ.values() if "@" in value for one in _secrets_in_text(value))]
 
@@ -170,7 +184,8 @@ class Redactor:
     """Replaces the secrets it was given."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self.secrets = frozenset(part for secret in secrets for part in _lines(secret) if len(part) >= SHORTEST)
+        parts = {part for secret in secrets for part in _lines(secret)} - PLACEHOLDERS
+        self.secrets = frozenset(part for part in parts if len(part) >= SHORTEST)
         # The longest first: a form that holds another must go as a whole.
         self._forms = sorted({form for secret in self.secrets for form in _forms(secret)}, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._forms)))
@@ -200,16 +215,7 @@ class Redactor:
 
     def value(self, value: Any) -> Any:
         """A JSON value without the secrets; the very same object if there was none in it."""
-        if not self._forms:
-            return value
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, list):
-            items = [self.value(item) for item in value]
-            return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-        if isinstance(value, dict):
-            return self._fields(value)
-        return value
+        return self._clean(value) if self._forms and self._holds(value) else value
 
     def stream(self) -> "RedactedStream":
         """For a text that comes in pieces."""
@@ -245,10 +251,19 @@ class Redactor:
             form in text for form in self._forms
         )  # many times faster than the pattern, where there is nothing
 
-    def _fields(self, value: dict[str, Any]) -> dict[str, Any]:
-        fields = {self.value(key): self.value(item) for key, item in value.items()}
-        changed = fields.keys() != value.keys() or any(fields[key] is not value[key] for key in value)
-        return fields if changed else value
+    def _holds(self, value: Any) -> bool:
+        if isinstance(value, str):
+            return self._is_in(value)
+        if isinstance(value, dict):
+            return any(map(self._holds, value)) or any(map(self._holds, value.values()))
+        return isinstance(value, list) and any(map(self._holds, value))
+
+    def _clean(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(key): self._clean(item) for key, item in value.items()}
+        return [self._clean(item) for item in value] if isinstance(value, list) else value
 
 
 class RedactedStream:

@@ -236,9 +236,17 @@ def assert_clean(content: bytes, where: str) -> None:
 TOOLS = '''
 import json, os
 
-def environment() -> str:
+def environment(key: str = os.environ["GITHUB_TOKEN"]) -> str:
     """Tell all variables."""
     return json.dumps(dict(os.environ))
+'''
+ODD = '''
+import os
+
+class Odd(BaseException):
+    """No mistake that anybody expects."""
+
+raise Odd(os.environ["GITHUB_TOKEN"])
 '''
 REWARD = """
 import os
@@ -343,6 +351,9 @@ def test_a_chat_its_settings_and_its_failures(house):
     house.stemma("models", "list")
     house.stemma("doctor", code=None)
     house.stemma("show", "x", "--json", code=None)
+    (house.home / "odd.py").write_text(ODD)
+    house.stemma_alone("chat", "-p", "hi", "--tools", "odd.py", code=1)
+    assert "Odd: [secret]" in house.printed
     house.hunt()
 
 

@@ -14,6 +14,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from stemma.agent.agent import Agent
 from stemma.agent.compaction import Compaction
 from stemma.agent.limits import Limits
@@ -23,6 +25,7 @@ from stemma.errors import BadRecord
 from stemma.models.protocol import Model
 from stemma.redact import Redactor, secrets_in
 from stemma.tools.sandbox import ResourceLimits, choose_sandbox
+from stemma.tools.tool import Tool
 from stemma.tools.toolsets import Chosen, choose_tools
 from stemma.tools.workspace import Workspace
 
@@ -54,15 +57,21 @@ async def open_toolbox(settings: Settings) -> AsyncIterator[Choose]:
 
     asked = [tool for file in settings.get("agent.tools") for tool in load_tools(Path(file))]
     async with AsyncExitStack() as stack:
-        servers = settings.section("mcp")
+        servers, redactor = settings.section("mcp"), Redactor(credentials(settings))
         if servers:
             from stemma.tools.mcp import McpServer, mcp_tools
 
             given = [McpServer(name, **_given(of)) for name, of in servers.items()]
-            started = mcp_tools(given, Redactor(credentials(settings)))
-            asked += await stack.enter_async_context(started)
-        named, extra = [tool.name for tool in asked], [*asked, *installed_tools()]
+            asked += await stack.enter_async_context(mcp_tools(given, redactor))
+        named, extra = [tool.name for tool in asked], [_redacted(one, redactor) for one in (*asked, *installed_tools())]
         yield lambda names: choose_tools([*names, *named], web=_web(settings), extra=extra)
+
+
+def _redacted(tool: Tool, redactor: Redactor) -> Tool:
+    """The tool with a description that tells no secret: the default of a parameter may be one."""
+    told = {"description": tool.description, "parameters": tool.parameters}
+    clean = redactor.value(told)
+    return tool if clean is told else msgspec.structs.replace(tool, **clean)
 
 
 def build_agent(

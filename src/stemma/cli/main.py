@@ -14,6 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from keyword import iskeyword
+from types import TracebackType
 from typing import Annotated, NoReturn, TextIO, cast
 
 import typer
@@ -86,6 +87,7 @@ def run() -> None:
     # Next to nothing here refers to itself; looking for such garbage every 700 objects took a tenth of a batch's time.
     gc.set_threshold(10_000)
     sys.stdout, sys.stderr = _able(sys.stdout), _able(sys.stderr)
+    sys.excepthook = _show_traceback
     _leave(main(sys.argv[1:]))
 
 
@@ -133,11 +135,22 @@ def _flushed(code: int) -> int:
 
 def _complain(problem: str, arguments: list[str]) -> int:
     """Say what went wrong; what was typed or is set may be repeated in it, secrets may not."""
+    typer.echo(f"stemma: {visible(_without_secrets(problem, arguments))}", err=True)
+    return 1
+
+
+def _without_secrets(text: str, arguments: list[str]) -> str:
     from stemma.redact import Redactor, environment_secrets, secrets_in, without_secrets
 
     redactor = Redactor([*environment_secrets(os.environ), *secrets_in(arguments)])
-    typer.echo(f"stemma: {visible(redactor.text(without_secrets(problem)))}", err=True)
-    return 1
+    return redactor.text(str(without_secrets(text)))
+
+
+def _show_traceback(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
+    """What Python shows of a mistake of ours, without the secrets that its message may repeat."""
+    from traceback import format_exception
+
+    sys.stderr.write(_without_secrets("".join(format_exception(kind, problem, trace)), sys.argv[1:]))
 
 
 def _usage(problem: BaseException) -> str:
