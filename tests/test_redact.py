@@ -7,12 +7,13 @@ from html import escape
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import stemma.redact
 from stemma.redact import (
     MASK,
+    PLACEHOLDERS,
     Redactor,
     environment_secrets,
     names_a_secret,
@@ -177,8 +178,7 @@ def test_every_form_in_which_a_program_shows_it_goes(form):
 @given(st.binary(max_size=9), st.text(min_size=8, max_size=20), st.binary(max_size=9), st.booleans())
 def test_a_secret_inside_an_encoded_text_goes_wherever_it_is(before, secret, after, in_url):
     secret = secret.strip()
-    if len(secret) < 8:
-        return
+    assume(len(secret) >= 8 and secret not in PLACEHOLDERS)
     encode = base64.urlsafe_b64encode if in_url else base64.b64encode
     text = encode(before + secret.encode("utf-8", "surrogatepass") + after).decode()
     clean = Redactor([secret]).text(text)
@@ -193,8 +193,8 @@ def test_text_without_a_secret_stays_as_it_is(text):
 
 @given(SECRET, LETTERS, LETTERS)
 def test_no_secret_survives(secret, before, after):
-    if len(secret) >= 8:
-        assert secret not in Redactor([secret]).text(before + secret + after)
+    assume(len(secret) >= 8)
+    assert secret not in Redactor([secret]).text(before + secret + after)
 
 
 def test_a_value_is_cleaned_at_any_depth_and_its_keys_too():
