@@ -132,6 +132,7 @@ def test_a_config_is_shown_without_them(config):
         {"X-Title": "stemma", "HTTP-Referer": "https://example.org/?page=2", "LANG": "C.UTF-8"},
         {"base_url": "https://example.org/v1?api-version=2024-10-21-preview"},
         {"KEY_FILE": "/home/me/key.pem", "MODEL": "qwen2-5-coder-32b-instruct", "AUTH_URL": "https://example.org/in"},
+        {"url": "https://example.org/v1?deployment=gpt4turbo20240409v2", "X-Model": "gpt4turbo20240409v2"},
         ["serve", "--port", "80", "me@example.org"],
     ],
 )

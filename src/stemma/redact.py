@@ -49,6 +49,8 @@ _OPAQUE = re.compile(
     re.IGNORECASE,
 )
 """Letters mixed with digits, longer than words are; or a UUID."""
+_PUBLIC = re.compile(r"model|deployment|version|region|commit", re.IGNORECASE)
+"""Names of what may look random and is none."""
 _PATH = re.compile(r"[/~.]\S*|<.*>")
 """A path, or a token such as `<|end|>`: what a name with `key` or `token` in it often holds."""
 _WORD = re.compile(r"[A-Za-z\s_-]{0,15}|[0-9.,]{0,11}")
@@ -76,7 +78,7 @@ def is_secret(name: str, value: Any, *, opaque: bool = False) -> bool:
     """
     if not isinstance(value, str) or not name or "://" in value:  # of an address only the credentials in it are
         return False
-    if _SCHEME.fullmatch(value.strip()) or (opaque and _OPAQUE.search(value)):
+    if _SCHEME.fullmatch(value.strip()) or (opaque and _OPAQUE.search(value) and not _PUBLIC.search(name)):
         return True
     return bool(value) and names_a_secret(name) and not _PATH.fullmatch(value)
 

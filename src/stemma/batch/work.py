@@ -18,6 +18,7 @@ from stemma.batch.plan import Task
 from stemma.batch.record import Record, failed, failure_of, noted
 from stemma.core.graph import MessageGraph
 from stemma.errors import StoreError
+from stemma.redact import NOTHING_SECRET
 
 Save = Callable[[MessageGraph, Record], Awaitable[None]]
 Score = Callable[[Record, Conversation], Awaitable[Record]]
@@ -46,11 +47,12 @@ async def work(task: Task, graph: MessageGraph, record: Record, desk: Desk) -> R
     """Do what is left of a task; the record at its end is saved."""
     begun, before = desk.clock(), record.seconds
     book = _Book(graph, record, desk.save)
-    time_left = asyncio.timeout(_left(desk.agent, before))
+    time_left, redactor = asyncio.timeout(_left(desk.agent, before)), NOTHING_SECRET
     try:
         if desk.prepare is not None:
             await desk.prepare()
         async with desk.agent.start(graph) as conversation:
+            redactor = conversation.workspace.redactor
             async with time_left:
                 await _converse(task, conversation, book, desk)
             if desk.score is not None and book.record.ended:
@@ -61,7 +63,7 @@ async def work(task: Task, graph: MessageGraph, record: Record, desk: Desk) -> R
         if time_left.expired():
             book.note(Stopped("seconds"))
         else:
-            book.record = failed(book.record, failure_of(problem, desk.agent.workspace().redactor), stop="error")
+            book.record = failed(book.record, failure_of(problem, redactor), stop="error")
     book.record = msgspec.structs.replace(
         book.record, seconds=round(before + desk.clock() - begun, 4), finished=desk.now()
     )

@@ -81,9 +81,12 @@ def _kept(config: Path) -> dict[str, Any]:
     found = yaml.safe_load(text)
     if not isinstance(found, dict):
         raise typer.BadParameter(f"{config} is no config.yaml of a run")
-    # A setting with a secret in it was not written as it is; the config that said it still does.
     said = found.get("settings") or {}
-    return {**found, "settings": {key: value for key, value in said.items() if MASK not in str(value)}}
+    if not isinstance(said, dict):
+        raise typer.BadParameter(f"{config}: settings must be a mapping")
+    # A setting with a secret in it was not written as it is; the config that said it still does.
+    whole = {key: value for key, value in said.items() if key in _PROMPTS or MASK not in str(value)}
+    return {**found, "settings": whole}
 
 
 def as_yaml(asked: Asked, settings: Settings) -> bytes:
