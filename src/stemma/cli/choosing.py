@@ -81,6 +81,7 @@ def credentials(settings: Settings, environ: Mapping[str, str] = os.environ) -> 
     """Every secret of ours: what no tool may show, and no file or screen. Keys in the environment and in the config."""
     models, servers = settings.section("models").values(), settings.section("mcp").values()
     variables = {settings.get("web.api_key_env"), *(model["api_key_env"] for model in models)}
+    variables |= {provider.api_key_env for provider in PROVIDERS.values()}
     found = {environ.get(name or "", "").strip() for name in variables} | set(environment_secrets(environ))
     sent = [model[key] for model in models for key in ("headers", "base_url")]
     sent += [server[key] for server in servers for key in ("env", "headers", "url")]
