@@ -100,6 +100,7 @@ def test_init_writes_a_file_that_says_nothing_yet_and_never_writes_over_one(home
     assert run("config", "init", *flags).code == 0
     assert run("config", "show").code == 0
     assert yaml.safe_load(file.read_text()) is None
+    assert file.stat().st_mode & 0o777 == 0o600
     file.write_text("model: mine")
     again = run("config", "init", *flags)
     assert again.code == 1

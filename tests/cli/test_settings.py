@@ -174,6 +174,8 @@ def test_the_users_places_are_those_of_xdg_and_a_relative_one_is_ignored():
         ("sandbox: {kind: docker}", "must be one of auto, bubblewrap, none, not 'docker'"),
         ("models: {m: {tokens: tgi}}", "must be one of vllm, sglang, llama.cpp, null, not 'tgi'"),
         ("models: {m: {headers: {a: 1}}}", "must be a mapping of names to texts, not a mapping"),
+        ("models: {m: {headers: sk-123}}", "must be a mapping of names to texts, not that"),
+        ("models: {m: {auth_token: sk-123}}", "a secret does not belong into a file"),
         ("models: fast", ":1: settings are wanted here"),
         ("- a", ":1: settings are wanted here"),
         ("agent: {turns: 1}\n\nagent: {turns: 2}", ":3: 'agent' stands here twice"),

@@ -146,7 +146,9 @@ class Conversation:
         said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         self.graph.extend(said)
         self.stopped = None
-        setup = msgspec.structs.replace(self.agent.setup, on_delta=on_delta, notes=self.workspace.openings())
+        setup = msgspec.structs.replace(
+            self.agent.setup, on_delta=on_delta, notes=self.workspace.openings(), redactor=self.workspace.redactor
+        )
         try:
             async for fact in converse(self.graph, setup, self.workspace):
                 if isinstance(fact, Stopped):

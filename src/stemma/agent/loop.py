@@ -25,7 +25,9 @@ from stemma.errors import HarnessFailed
 from stemma.formats.training import is_answer
 from stemma.models.errors import ContextTooLong, ModelError
 from stemma.models.protocol import Model, OnDelta, Reply
+from stemma.models.redact import RedactedDeltas, redacted_reply
 from stemma.models.retry import Chance, Retries
+from stemma.redact import NOTHING_SECRET, Redactor
 from stemma.tools.tool import Tool
 from stemma.tools.workspace import Workspace
 
@@ -46,6 +48,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """How often, and how patiently, to try a tool call that the harness could not run."""
     spent: Spent | None = None
     """The account of the conversation that this one works for, if it is a subagent's."""
+    redactor: Redactor = NOTHING_SECRET
+    """Takes secrets out of replies, of what is shown while they stream, and of failures."""
     clock: Callable[[], float] = time.monotonic
     chance: Chance = random.random
 
@@ -68,10 +72,10 @@ async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | Non
             yield Stopped(reached.limit, reached.detail)
             return
         except ContextTooLong as problem:
-            yield Stopped("context", str(problem))
+            yield Stopped("context", setup.redactor.text(str(problem)))
             return
         except ModelError as problem:
-            yield Stopped("model error", f"{type(problem).__name__}: {problem}")
+            yield Stopped("model error", setup.redactor.text(f"{type(problem).__name__}: {problem}"))
             return
         yield Replied(reply)
         if not reply.message.get("tool_calls"):
@@ -90,16 +94,20 @@ async def answer_calls(
         ):
             yield fact
     except HarnessFailed as problem:
-        yield Stopped("harness error", f"{type(problem).__name__}: {problem}")
+        yield Stopped("harness error", setup.redactor.text(f"{type(problem).__name__}: {problem}"))
 
 
 async def _ask(graph: MessageGraph, setup: Setup, spent: Spent, *, with_tools: bool = True) -> Reply:
     """Ask the model, as soon as there is room for one more call, and record what it said."""
     schemas = [tool.schema() for tool in setup.tools.values()] if with_tools else None
     request = request_for(graph, setup.guidance, schemas, setup.params)
+    shown = RedactedDeltas(setup.on_delta, setup.redactor) if setup.on_delta is not None else None
     async with spent.reserved(setup.limits, setup.model, request) as count:
-        reply = await setup.model.reply(request, setup.on_delta)
+        reply = await setup.model.reply(request, shown)
         count(reply.call)
+    if shown is not None:
+        shown.end()
+    reply = redacted_reply(reply, setup.redactor)
     if notes := {**setup.guidance.notes(), **setup.notes}:
         reply = msgspec.structs.replace(reply, call=noted(reply.call, notes))
     graph.record(reply.message, reply.call)

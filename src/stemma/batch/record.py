@@ -17,6 +17,7 @@ import msgspec
 from stemma.agent.facts import FAILURES, Compacted, Fact, Replied, Stopped, ToolRan
 from stemma.core.call import Call
 from stemma.formats.entries import ToolUse
+from stemma.redact import NOTHING_SECRET, Redactor
 
 Status = Literal["running", "completed", "stopped", "failed"]
 """running: not at its end, now or since somebody interrupted it. completed: it has an answer to every prompt.
@@ -178,6 +179,6 @@ def failed(record: Record, failure: Failure, stop: str = "model error") -> Recor
     return msgspec.structs.replace(record, status="failed", stop=stop, failure=failure)
 
 
-def failure_of(problem: BaseException) -> Failure:
+def failure_of(problem: BaseException, redactor: Redactor = NOTHING_SECRET) -> Failure:
     """What to keep of an exception."""
-    return Failure(type(problem).__name__, str(problem) or "no more is known")
+    return Failure(type(problem).__name__, redactor.text(str(problem)) or "no more is known")

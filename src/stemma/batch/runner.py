@@ -303,7 +303,9 @@ class Runner:
     async def _score(self, record: Record, conversation: Conversation) -> Record:
         assert self.order.reward is not None
         return await score(
-            self.order.reward, Scored(graph=conversation.graph, record=record, folder=conversation.workspace.root)
+            self.order.reward,
+            Scored(graph=conversation.graph, record=record, folder=conversation.workspace.root),
+            conversation.workspace.redactor,
         )
 
 

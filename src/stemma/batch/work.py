@@ -19,6 +19,7 @@ from stemma.batch.record import Record, failed, failure_of, noted
 from stemma.core.graph import MessageGraph
 from stemma.errors import HarnessFailed, StoreError
 from stemma.models.retry import persist
+from stemma.redact import NOTHING_SECRET
 from stemma.tools.failures import exhaustion
 
 Save = Callable[[MessageGraph, Record], Awaitable[None]]
@@ -48,10 +49,11 @@ async def work(task: Task, graph: MessageGraph, record: Record, desk: Desk) -> R
     """Do what is left of a task; the record at its end is saved."""
     begun, before = desk.clock(), record.seconds
     book = _Book(graph, record, desk.save)
-    time_left = asyncio.timeout(_left(desk.agent, before))
+    time_left, redactor = asyncio.timeout(_left(desk.agent, before)), NOTHING_SECRET
     try:
         await _prepared(desk)
         async with desk.agent.start(graph) as conversation:
+            redactor = conversation.workspace.redactor
             async with time_left:
                 await _converse(task, conversation, book, desk)
             if desk.score is not None and book.record.ended:
@@ -64,7 +66,7 @@ async def work(task: Task, graph: MessageGraph, record: Record, desk: Desk) -> R
         else:
             known = exhaustion(problem) or problem
             stop = "harness error" if isinstance(known, HarnessFailed) else "error"
-            book.record = failed(book.record, failure_of(known), stop)
+            book.record = failed(book.record, failure_of(known, redactor), stop)
     book.record = msgspec.structs.replace(
         book.record, seconds=round(before + desk.clock() - begun, 4), finished=desk.now()
     )

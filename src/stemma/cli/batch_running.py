@@ -34,6 +34,7 @@ from stemma.cli.choosing import choose_model
 from stemma.cli.settings import Settings, load_settings
 from stemma.formats.export import write_whole
 from stemma.models.prices import HOW_TO_PRICE, tells_cost
+from stemma.redact import secrets_in
 from stemma.tools.tool import Tool
 
 ALL_DONE, WITH_FAILURES, INTERRUPTED = 0, 3, 130
@@ -55,7 +56,9 @@ def run(asked: Asked, folder: Path, *, retry_failed: bool, fork: bool, amend: bo
     async def maker() -> AsyncIterator[Callable[[Asked], Batch]]:
         try:
             async with open_toolbox(settings) as choose:
-                agent = build_agent(settings, model, choose(toolsets_of(settings)), params=asked.params)
+                secrets = secrets_in(asked.base_url)
+                offered = choose(toolsets_of(settings))
+                agent = build_agent(settings, model, offered, params=asked.params, secrets=secrets)
                 yield partial(_batch, agent, choose, folder, retry_failed=retry_failed, amend=amend)
         finally:
             await model.close()

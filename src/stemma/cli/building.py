@@ -9,7 +9,7 @@ of MCP servers; the servers run as long as the block. Our own keys are taken out
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from stemma.cli.choosing import LOCAL, credentials
 from stemma.cli.settings import Settings
 from stemma.errors import BadRecord
 from stemma.models.protocol import Model
-from stemma.redact import Redactor
+from stemma.redact import Redactor, secrets_in
 from stemma.tools.sandbox import ResourceLimits, choose_sandbox
 from stemma.tools.tool import Tool
 from stemma.tools.toolsets import Chosen, choose_tools
@@ -57,14 +57,14 @@ async def open_toolbox(settings: Settings) -> AsyncIterator[Choose]:
 
     asked = [_limited(tool, settings) for file in settings.get("agent.tools") for tool in load_tools(Path(file))]
     async with AsyncExitStack() as stack:
-        servers = settings.section("mcp")
+        servers, redactor = settings.section("mcp"), Redactor(credentials(settings))
         if servers:
             from stemma.tools.mcp import McpServer, mcp_tools
 
-            started = mcp_tools([McpServer(name, **_given(of)) for name, of in servers.items()])
-            asked += await stack.enter_async_context(started)
+            given = [McpServer(name, **_given(of)) for name, of in servers.items()]
+            asked += await stack.enter_async_context(mcp_tools(given, redactor))
         installed = [_limited(tool, settings) for tool in installed_tools()]
-        named, extra = [tool.name for tool in asked], [*asked, *installed]
+        named, extra = [tool.name for tool in asked], [_redacted(tool, redactor) for tool in (*asked, *installed)]
         yield lambda names: choose_tools([*names, *named], web=_web(settings), extra=extra)
 
 
@@ -78,6 +78,13 @@ def _limited(tool: Tool, settings: Settings) -> Tool:
     )
 
 
+def _redacted(tool: Tool, redactor: Redactor) -> Tool:
+    """The tool with a description that tells no secret: the default of a parameter may be one."""
+    told = {"description": tool.description, "parameters": tool.parameters}
+    clean = redactor.value(told)
+    return tool if clean is told else msgspec.structs.replace(tool, **clean)
+
+
 def build_agent(
     settings: Settings,
     model: Model,
@@ -85,8 +92,12 @@ def build_agent(
     *,
     params: Mapping[str, Any] | None = None,
     workspace: Path | None = None,
+    secrets: Iterable[str] = (),
 ) -> Agent:
-    """The agent that the settings describe; `workspace` is where its tools work, else each conversation has its own."""
+    """The agent that the settings describe; `workspace` is where its tools work, else each conversation has its own.
+
+    secrets: what must not be seen beside the credentials of the settings, such as a key in a flag
+    """
     agent = Agent(
         model=model,
         tools=tools.tools,
@@ -98,7 +109,7 @@ def build_agent(
         compaction=Compaction(
             threshold=settings.get("agent.compaction_threshold"), keep_last=settings.get("agent.compaction_keep_last")
         ),
-        workspace=_workspaces(settings, workspace),
+        workspace=_workspaces(settings, workspace, [*secrets, *secrets_in(params or {})]),
         save_trajectories=settings.get("agent.save_trajectories"),
     )
     if tools.delegates:
@@ -119,12 +130,12 @@ def _small_system(settings: Settings, tools: Chosen) -> str:
     return small_system(example for tool in tools.tools for example in examples_for(tool.name))
 
 
-def _workspaces(settings: Settings, root: Path | None) -> Callable[[], Workspace]:
+def _workspaces(settings: Settings, root: Path | None, more: Iterable[str]) -> Callable[[], Workspace]:
     """Makes the place of each conversation; what the settings say is looked up once."""
     sandbox = settings.section("sandbox")
     kind, image, network = (sandbox.pop(name) for name in ("kind", "image", "network"))
     asked = (kind, image, network) != ("auto", None, False)
-    limits, secrets = ResourceLimits(**sandbox), Redactor(credentials(settings))
+    limits, secrets = ResourceLimits(**sandbox), Redactor([*credentials(settings), *more])
 
     def workspace() -> Workspace:
         # Else it is chosen when first needed: a conversation that runs no command needs no fence to be installed.
@@ -158,7 +169,8 @@ def _web(settings: Settings) -> "WebAccess | None":
         return None
     from stemma.tools.web_access import WebAccess
 
-    return WebAccess(**web, api_key=os.environ.get(key_variable or "", ""))
+    key = os.environ.get(key_variable or "", "")
+    return WebAccess(**web, api_key=key, redactor=Redactor(credentials(settings)))
 
 
 def _given(section: dict[str, Any]) -> dict[str, Any]:

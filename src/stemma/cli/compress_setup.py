@@ -27,6 +27,7 @@ from stemma.formats.yaml_files import read_yaml, value_of
 from stemma.models.prices import Prices, cost_of
 from stemma.models.protocol import Model
 from stemma.models.retry import Retries
+from stemma.redact import without_secrets
 from stemma.store import open_store
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -115,7 +116,7 @@ class Tools:
     def _identity(self, sample: Sample) -> dict[str, Any]:
         """What a run must have in common with the one it takes up."""
         told = {"settings": self._run.settings, "summarizer": self._run.summarizer.name, "sample": sample}
-        identity: dict[str, Any] = msgspec.to_builtins(told)
+        identity: dict[str, Any] = without_secrets(msgspec.to_builtins(told))
         return identity
 
 
@@ -165,8 +166,9 @@ def _configured(wanted: Summarization) -> Model:
 
     key = os.environ.get(wanted.api_key_env)
     if not key and URL(wanted.base_url).host not in _LOOPBACK:
+        where = without_secrets(wanted.base_url)
         raise NoModel(
-            f"the key for {wanted.base_url} is to be in the environment variable {wanted.api_key_env}, which is not set"
+            f"the key for {where} is to be in the environment variable {wanted.api_key_env}, which is not set"
         )
     return OpenAIModel(wanted.model, wanted.base_url, key, retries=Retries(attempts=1))  # the summarizer asks again
 

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,9 +30,12 @@ def show(
     A flag comes before the environment (STEMMA_AGENT__TURNS=5), that before the project's .stemma/config.yaml, that
     before the user's config.yaml, and that before the default.
     """
-    from stemma.cli.hiding import shown
-    from stemma.cli.known_settings import known
+    from stemma.cli.known_settings import Setting, known
     from stemma.cli.settings import load_settings
+    from stemma.redact import MASK, without_secrets
+
+    def shown(setting: Setting, value: Any) -> Any:
+        return dict.fromkeys(value, MASK) if setting.secret else without_secrets(value)
 
     settings = load_settings()
     values = {key: shown(known(key)[0], settings.get(key)) for key in settings.every_key()}
@@ -78,12 +81,12 @@ def init(
     A file that is there already is left alone.
     """
     from stemma.cli.example_config import example
-    from stemma.cli.places import PROJECT_FILE, user_config
+    from stemma.cli.places import PROJECT_FILE, for_the_user_alone, user_config
 
     file = user_config(os.environ) if user else Path.cwd() / PROJECT_FILE
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with file.open("x", encoding="utf-8") as target:
+        with open(file, "x", encoding="utf-8", opener=for_the_user_alone) as target:
             target.write(example())
     except FileExistsError:
         raise FileThere(f"{file} is there already, and was left as it is") from None

@@ -86,6 +86,7 @@ KNOWN = (
     Setting("mcp.*.args", list[str], [], "Its arguments."),
     Setting("mcp.*.env", dict[str, str], {}, "Its environment, beside PATH.", secret=True),
     Setting("mcp.*.url", _Text, None, "The address of an MCP server that runs already."),
+    Setting("mcp.*.headers", dict[str, str], {}, "HTTP headers to send to it.", secret=True),
     Setting("models.*.base_url", _Text, None, "Where an OpenAI-compatible endpoint is, up to /v1."),
     Setting("models.*.model", _Text, None, "The name under which the endpoint serves it, or provider/model."),
     Setting("models.*.api_key_env", _Variable, None, "The environment variable that holds the key."),

@@ -16,6 +16,7 @@ import yaml
 from stemma.cli.known_settings import KNOWN, NAMED, Parts, Setting, UnknownSetting, known, nearest, wanted
 from stemma.cli.places import PROJECT_FILE
 from stemma.formats.yaml_files import BadSettings, pairs, read_yaml, value_of
+from stemma.redact import names_a_secret, without_secrets
 
 PREFIX = "STEMMA_"
 
@@ -62,7 +63,7 @@ _ABOVE = {parts[:n] for parts in _SETTINGS for n in range(1, len(parts))}
 
 def _unknown(parts: Parts, place: str) -> UnknownSetting | BadSettings:
     key = ".".join(parts)
-    if parts[-1] in ("api_key", "key", "token", "password"):
+    if names_a_secret(parts[-1]):
         return BadSettings(
             f"{place}: {key}: a secret does not belong into a file; put it into an environment variable and name that "
             "one, as in `api_key_env: MY_API_KEY`"
@@ -137,7 +138,9 @@ def checked(setting: Setting, value: Any, place: str) -> Any:
     try:
         return msgspec.convert(value, setting.type)
     except msgspec.ValidationError:
-        given = "that" if setting.key.endswith("_env") else _shown(value)  # a key instead of a name is not shown
+        # A key instead of a name, or instead of a mapping that holds keys, is not shown.
+        hidden = isinstance(value, str) and (setting.secret or setting.key.endswith("_env"))
+        given = "that" if hidden else _shown(value)
         raise BadSettings(f"{place}: {setting.key} must be {wanted(setting.type)}, not {given}") from None
 
 
@@ -145,4 +148,4 @@ def _shown(value: Any) -> str:
     """What was given, in short; values of mappings may be secret."""
     if isinstance(value, dict):
         return "a mapping"
-    return "null" if value is None else f"{value!r:.60}"
+    return "null" if value is None else f"{without_secrets(value)!r:.60}"

@@ -29,9 +29,11 @@ from stemma.models.errors import BadEndpoint, ContextTooLong, ModelError, Refuse
 from stemma.models.jsontext import write_json
 from stemma.models.prices import Prices
 from stemma.models.protocol import Delta, OnDelta, Reply, Request
+from stemma.models.redact import RedactedDeltas
 from stemma.models.retry import Chance, Retries, Sleep, persist
 from stemma.models.tokens import ASK
 from stemma.models.wire import Deadlines, Wire
+from stemma.redact import secrets_in
 
 SAYING_COSTS = ("openrouter.ai",)
 """Hosts whose replies say what they cost (`usage.cost`)."""
@@ -79,7 +81,8 @@ class OpenAIModel:
         if not model:
             raise BadEndpoint("a model needs a name: the one under which the endpoint serves it")
         self.name, self.context_window = model, context_window
-        self._endpoint = Endpoint(base_url, api_key, headers)
+        sent = [*secrets_in(extra_body or {}), *secrets_in(params or {})]
+        self._endpoint = Endpoint(base_url, api_key, headers, sent)
         self._url = self._endpoint.url("chat", "completions")
         self._params = {**ASK.get(tokens or "", {}), **(extra_body or {}), **(params or {})}
         self._stream, self._reasoning_field, self.prices = stream, reasoning_field, prices
@@ -135,9 +138,9 @@ class OpenAIModel:
     async def get(self, *path: str) -> Any:
         """The JSON that a GET gives, such as `get("models")`; asked once, within the same deadlines."""
         body = JsonBody()
-        with self._endpoint.redact.errors():
+        with self._endpoint.errors():
             await self._wire.ask(self._endpoint.url(*path), None, lambda _: body, self._until())
-        return self._endpoint.redact.value(body.payload())
+        return self._endpoint.redactor.value(body.payload())
 
     def _until(self) -> float:
         return asyncio.get_running_loop().time() + self._deadlines.total
@@ -176,11 +179,16 @@ class OpenAIModel:
         raise theirs
 
     async def _attempt(self, question: "_Question", number: int, until: float, on_delta: OnDelta | None) -> list[Reply]:
-        receiver = Receiver(streamed=question.streamed, on_delta=on_delta)
+        sent = secrets_in(question.request.params)
+        redactor = self._endpoint.redactor.plus(sent)
+        shown = RedactedDeltas(on_delta, redactor) if on_delta is not None else None
+        receiver = Receiver(streamed=question.streamed, on_delta=shown)
         time_now = asyncio.get_running_loop().time
         started, begun = self._clock(), time_now()
-        with self._endpoint.redact.errors():
+        with self._endpoint.errors(sent):
             headers = await self._wire.ask(self._url, question.body, receiver, until)
+            if shown is not None:
+                shown.end()
             asked = Asked(
                 model=self.name,
                 request=question.request,
@@ -191,7 +199,7 @@ class OpenAIModel:
                 headers=headers,
                 prices=self.prices,
             )
-            return read_completion(receiver.payload(), asked, self._endpoint.redact)
+            return read_completion(receiver.payload(), asked, redactor)
 
     def _merged(self, request: Request) -> dict[str, Any]:
         return _checked({**self._params, **request.params}) if request.params else self._own_params

@@ -25,7 +25,7 @@ def read_file(path: str, here: Workspace, offset: int = 1, limit: int = _MOST_LI
     lines = _decoded(read_bytes(here.root, path)).splitlines()
     first = max(offset, 1)
     shown = lines[first - 1 : first - 1 + max(limit, 1)]
-    numbered = [f"{n}\t{line[:_LONGEST_LINE]}" for n, line in enumerate(shown, first)]
+    numbered = [f"{n}\t{_cut(line, here)}" for n, line in enumerate(shown, first)]
     rest = len(lines) - (first - 1) - len(shown)
     if rest > 0:
         numbered.append(f"… {rest} more lines; read on with offset={first + len(shown)}")
@@ -94,7 +94,12 @@ def _matches(here: Workspace, file: str, matcher: Matcher) -> list[str]:
         return []
     text = _decoded(content)
     lines = text.splitlines()
-    return [f"{file}:{n}:{lines[n - 1][:_LONGEST_LINE]}" for n in matcher.lines(text)]
+    return [f"{file}:{n}:{_cut(lines[n - 1], here)}" for n in matcher.lines(text)]
+
+
+def _cut(line: str, here: Workspace) -> str:
+    """The start of a line; secrets go before it is cut, as half of one would not be recognised later."""
+    return line if len(line) <= _LONGEST_LINE else here.redactor.start(line[: 2 * _LONGEST_LINE], _LONGEST_LINE)
 
 
 def _encoded(text: str) -> bytes:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stemma.errors import HarnessFailed, MissingExtra, StemmaError
+from stemma.redact import NOTHING_SECRET, Redactor, secrets_in
 from stemma.tools.kept import Kept
 from stemma.tools.mcp_process import ServerProcess
 from stemma.tools.tool import Tool, ToolError, ToolResult
@@ -72,10 +73,14 @@ class McpServer(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def mcp_tools(servers: Iterable[McpServer]) -> AsyncIterator[list[Tool]]:
-    """The tools of all servers, which run until the block is left."""
+async def mcp_tools(servers: Iterable[McpServer], redactor: Redactor = NOTHING_SECRET) -> AsyncIterator[list[Tool]]:
+    """The tools of all servers, which run until the block is left.
+
+    What a server says is cleaned of its own credentials and of what `redactor` knows: results, complaints, and also
+    the descriptions and schemas of its tools, which a model sees.
+    """
     _check_installed()
-    connections = [_Connection(server) for server in _distinct(servers)]
+    connections = [_Connection(server, redactor) for server in _distinct(servers)]
     try:
         offered = await asyncio.gather(*(connection.tools() for connection in connections))
         found = [(one, tool) for one, tools in zip(connections, offered, strict=True) for tool in tools]
@@ -120,9 +125,13 @@ def tool_names(tools: Sequence[tuple[str, str]]) -> list[str]:
 class _Connection:
     """One server, which is started anew when it is gone."""
 
-    def __init__(self, server: McpServer) -> None:
+    def __init__(self, server: McpServer, redactor: Redactor) -> None:
         self.server = server
-        self._link = _Link(server)
+        given = {"env": server.env, "headers": server.headers, "args": server.args, "url": server.url}
+        self.redactor = redactor.plus(secrets_in(given, opaque=True))
+        # In a complaint nothing of the configuration is of use, whatever its name.
+        self._strict = self.redactor.plus([*server.env.values(), *server.headers.values()])
+        self._link = _Link(server, self._strict)
         self._restarting = asyncio.Lock()
         self._restarts = 0
         """How often it was started anew since it last answered a call."""
@@ -152,7 +161,7 @@ class _Connection:
                 raise ToolError(f"{self.server.name} did not answer in {self.server.seconds:g} seconds") from None
             raise ToolError(f"{self.server.name}: {link.why(problem)}") from problem
         self._restarts = 0
-        return _result(answer, self.server.output_chars)
+        return _result(answer, self.server.output_chars, self.redactor)
 
     async def close(self) -> None:
         """End the server."""
@@ -172,7 +181,7 @@ class _Connection:
             raise ServerGone(f"the MCP server {name!r} was started {MOST_RESTARTS} times in vain; see what it lacks")
         await asyncio.sleep(_FIRST_WAIT * (2**self._restarts - 1))
         self._restarts += 1
-        link = self._link = _Link(self.server)
+        link = self._link = _Link(self.server, self._strict)
         try:
             async with asyncio.timeout(self.server.seconds):
                 await link.client()
@@ -184,8 +193,9 @@ class _Connection:
 class _Link:
     """A server from its start to its end, in a task of its own: what breaks in there breaks nothing here."""
 
-    def __init__(self, server: McpServer) -> None:
-        self._server = server
+    def __init__(self, server: McpServer, redactor: Redactor) -> None:
+        """`redactor` cleans what the server complains of."""
+        self._server, self._redactor = server, redactor
         self._complaint: Callable[[], str] = str
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._leaving = asyncio.Event()
@@ -229,7 +239,8 @@ class _Link:
         while isinstance(problem, BaseExceptionGroup):
             problem = problem.exceptions[0]
         said = f"no answer in {self._server.seconds:g} seconds" if isinstance(problem, TimeoutError) else str(problem)
-        return "\n".join(filter(None, [said or type(problem).__name__, self._complaint()]))
+        said = self._redactor.text(said) or type(problem).__name__
+        return "\n".join(filter(None, [said, self._complaint()]))
 
     async def close(self) -> None:
         """End the server."""
@@ -255,7 +266,8 @@ class _Link:
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
         if self._server.url is None:
-            process = await ServerProcess.start([self._server.command, *self._server.args], self._server.env)
+            argv = [self._server.command, *self._server.args]
+            process = await ServerProcess.start(argv, self._server.env, self._redactor)
             self._complaint = process.complaint
             watching = asyncio.ensure_future(self._leave_with(process))
             stack.callback(watching.cancel)
@@ -289,8 +301,8 @@ def _tool(connection: _Connection, offered: "Offered", name: str) -> Tool:
 
     return Tool(
         name=name,
-        description=offered.description or offered.title or offered.name,
-        parameters=dict(offered.input_schema),
+        description=connection.redactor.text(offered.description or offered.title or offered.name),
+        parameters=connection.redactor.value(dict(offered.input_schema)),
         run=run,
         toolset=f"mcp-{connection.server.name}",
     )
@@ -303,12 +315,13 @@ def _check_sendable(arguments: dict[str, Any]) -> None:
         raise ToolError(f"the arguments cannot be sent as JSON: {problem}") from problem
 
 
-def _result(result: "CallToolResult", most: int) -> ToolResult:
+def _result(result: "CallToolResult", most: int, redactor: Redactor) -> ToolResult:
     text = "\n".join(map(_text, result.content))
     if not result.content and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
-    kept = Kept(most)
+    kept = Kept(most, redactor)
     kept.add(text.encode("utf-8", "replace"))
+    kept.end()
     shown, cut = kept.text()
     return ToolResult(text=f"Error: {shown}" if result.is_error else shown, ok=not result.is_error, cut=cut)
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from stemma.redact import Redactor
 from stemma.tools.kept import Kept
 
 if TYPE_CHECKING:
@@ -30,22 +31,24 @@ _WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"'
 class ServerProcess:
     """One running server."""
 
-    def __init__(self, process: asyncio.subprocess.Process, watchdog: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, watchdog: asyncio.subprocess.Process, redactor: Redactor
+    ) -> None:
         self._process, self._watchdog = process, watchdog
-        self._complaints = Kept(2000)
+        self._complaints = Kept(2000, redactor)
         self.gone = asyncio.Event()
         """Set when it says no more: it has ended, or was cut off."""
 
     @classmethod
-    async def start(cls, argv: Sequence[str], env: Mapping[str, str]) -> "ServerProcess":
-        """Start it; `OSError` if there is no such program."""
+    async def start(cls, argv: Sequence[str], env: Mapping[str, str], redactor: Redactor) -> "ServerProcess":
+        """Start it; `OSError` if there is no such program. `redactor` cleans what it complains of."""
         pipe = asyncio.subprocess.PIPE
         environment = {"PATH": os.pathsep.join(os.get_exec_path()), **env}
         process = await asyncio.create_subprocess_exec(
             *argv, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, limit=MOST
         )
         try:
-            return cls(process, await _watchdog(process.pid))
+            return cls(process, await _watchdog(process.pid), redactor)
         except BaseException:  # a cancellation as well
             os.killpg(process.pid, signal.SIGKILL)
             process._transport.close()  # type: ignore[attr-defined]
@@ -109,6 +112,7 @@ class ServerProcess:
         assert self._process.stderr is not None
         while block := await self._process.stderr.read(1 << 16):
             self._complaints.add(block)
+        self._complaints.end()
 
     async def _end(self) -> None:
         """Ask it to leave by closing its input, then end it with all that it has started."""

@@ -14,6 +14,7 @@ from shlex import quote
 
 import msgspec
 
+from stemma.redact import NOTHING_SECRET, Redactor
 from stemma.tools.keeper import Keeper, says
 from stemma.tools.kept import Kept
 from stemma.tools.outlet import Outlet
@@ -41,17 +42,19 @@ class Ran(msgspec.Struct, frozen=True):
 class Shell:
     """One running shell behind a fence, and its processes in the background."""
 
-    def __init__(self, keeper: Keeper, root: Path, limits: ResourceLimits) -> None:
-        self._keeper, self._root, self._limits = keeper, root, limits
+    def __init__(self, keeper: Keeper, root: Path, limits: ResourceLimits, redactor: Redactor = NOTHING_SECRET) -> None:
+        self._keeper, self._root, self._limits, self._redactor = keeper, root, limits, redactor
         self._gone: asyncio.Future[str | None] | None = None
         """Told when the shell that runs now has ended; None while none runs."""
         self._turn = asyncio.Lock()
         self._processes: list[Process] = []
 
     @classmethod
-    async def start(cls, sandbox: Sandbox, root: Path, limits: ResourceLimits) -> "Shell":
+    async def start(
+        cls, sandbox: Sandbox, root: Path, limits: ResourceLimits, redactor: Redactor = NOTHING_SECRET
+    ) -> "Shell":
         """A fresh fence around `root`; the shell in it starts with its first command."""
-        return cls(await Keeper.start(sandbox, root, limits), root, limits)
+        return cls(await Keeper.start(sandbox, root, limits), root, limits, redactor)
 
     @property
     def alive(self) -> bool:
@@ -61,7 +64,7 @@ class Shell:
     async def run(self, command: str, seconds: float | None = None) -> Ran:
         """Run a command and wait for its end; one at a time."""
         async with self._turn:
-            kept, mark = Kept(self._limits.output_chars), token_hex(8)
+            kept, mark = Kept(self._limits.output_chars, self._redactor), token_hex(8)
             reading = asyncio.ensure_future(self._read_into(kept, mark.encode()))
             too_long, code = False, None
             # eval: a syntax error ends the command, not the shell; no input, so that nothing waits for it.
@@ -77,13 +80,14 @@ class Shell:
                 await asyncio.wait([reading], timeout=_GRACE)
                 reading.cancel()
                 await asyncio.wait([reading])
+            kept.end()
             output, cut = kept.text()
             return Ran(output, code, cut, too_long)
 
     async def launch(self, command: str) -> "Process":
         """Start a command in the background."""
         async with self._turn:
-            outlet = Outlet(self._root, self._limits.output_chars)
+            outlet = Outlet(self._root, self._limits.output_chars, self._redactor)
             name, ended = self._keeper.expect()
             # Asked to end, the group's first process stays to tell how the command took it.
             work = f"{{ trap : TERM; ( eval {quote(command)} ) 9>&-; {says(name)}; }} </dev/null >&8 2>&1 8>&- &"

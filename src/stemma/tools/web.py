@@ -58,4 +58,6 @@ async def _page(url: str, access: WebAccess) -> ToolResult:
         text = f"{page.title}\n\n{page.text}" if page.title else page.text
     cut = max(len(text) - access.page_chars, 0) + fetched.cut
     end = f"\n… [{cut} characters left out]" if cut else ""
-    return ToolResult(text=f"{fetched.url}\n{text[: access.page_chars]}{end}", cut=cut)
+    return ToolResult(
+        text=f"{fetched.url}\n{access.redactor.start(text[: 2 * access.page_chars], access.page_chars)}{end}", cut=cut
+    )

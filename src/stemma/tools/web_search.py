@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from stemma.redact import Redactor, secrets_in
 from stemma.tools.tool import ToolError
 from stemma.tools.web_access import WebAccess, WebNotSet
 
@@ -95,7 +96,8 @@ async def search(query: str, limit: int, access: WebAccess) -> list[Hit]:
     except TimeoutError:
         raise SearchFailed(f"the search did not come within {access.seconds:g} s") from None
     except aiohttp.ClientError as problem:
-        raise SearchFailed(f"the search failed: {problem or type(problem).__name__}") from problem
+        said = _redactor(access).text(str(problem)) or type(problem).__name__
+        raise SearchFailed(f"the search failed: {said}") from problem
     for name in provider.found:
         answer = answer.get(name) if isinstance(answer, dict) else None
     hits = answer if isinstance(answer, list) else []
@@ -121,11 +123,16 @@ async def _ask(provider: Provider, query: str, limit: int, access: WebAccess) ->
         while len(body) < _MOST_BYTES and (more := await response.content.read(_MOST_BYTES - len(body))):
             body += more
         if response.status != 200:
-            raise SearchFailed(f"{access.provider} answered {response.status}: {body[:200].decode('utf-8', 'replace')}")
+            said = _redactor(access).start(body[:2000].decode("utf-8", "replace"), 200)
+            raise SearchFailed(f"{access.provider} answered {response.status}: {said}")
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError:
         raise SearchFailed(f"{access.provider} answered with something that is not JSON") from None
+
+
+def _redactor(access: WebAccess) -> Redactor:
+    return access.redactor.plus([access.api_key or "", *secrets_in(access.search_url)])
 
 
 def _address(access: WebAccess, provider: Provider) -> str:

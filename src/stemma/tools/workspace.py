@@ -42,7 +42,7 @@ class Workspace:
         self._given_root = root
         self._sandbox = sandbox
         self.limits = limits or ResourceLimits()
-        self._redactor = secrets if isinstance(secrets, Redactor) else Redactor(secrets)
+        self.redactor = secrets if isinstance(secrets, Redactor) else Redactor(secrets)
         self.root = root or Path()
         self.state: dict[str, Any] = {}
         """What tools remember for this conversation, such as its list of things to do."""
@@ -103,7 +103,7 @@ class Workspace:
                 await self._shell.close()
                 self._shell = None
             if self._shell is None:
-                self._shell = await Shell.start(self.sandbox, self.root, self.limits)
+                self._shell = await Shell.start(self.sandbox, self.root, self.limits, self.redactor)
             return self._shell
 
     async def try_sandbox(self) -> None:
@@ -121,7 +121,7 @@ class Workspace:
 
     def without_secrets(self, text: str) -> str:
         """`text` with our own credentials taken out."""
-        return self._redactor.text(text)
+        return self.redactor.text(text)
 
 
 def remove_folder(root: Path) -> None:
