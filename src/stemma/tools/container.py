@@ -19,6 +19,9 @@ from stemma.tools.sandbox import ENVIRONMENT, INSIDE, Launch, NoSandbox, Resourc
 # Whoever writes to the shell is gone when its input ends: then nothing that runs beside it may go on.
 _WHILE_SOMEBODY_ASKS = 'exec 7<&0; "$@" < <(cat <&7; kill -9 -1) 7<&-'
 
+_PULL_SECONDS = 900.0
+"""How long a container may take to start: its image may have to be pulled first."""
+
 
 class Engine(msgspec.Struct, frozen=True):
     """A program that runs containers."""
@@ -46,7 +49,12 @@ class Container:
         fence += ["--mount", f"type=bind,src={root},dst={INSIDE}", "--workdir", INSIDE]
         inner = limits.around(["bash", "-c", _WHILE_SOMEBODY_ASKS, "bash", *argv], processes=False)
         fence += ["--entrypoint", inner[0], self.image, *inner[1:]]
-        return Launch(argv=fence, environment=None, removal=[self.engine.program, "rm", "--force", name])
+        return Launch(
+            argv=fence,
+            environment=None,
+            removal=[self.engine.program, "rm", "--force", name],
+            start_seconds=_PULL_SECONDS,
+        )
 
     def _user(self, root: Path) -> list[str]:
         """Inside, commands are whom the folder belongs to, so that what they write is not root's."""

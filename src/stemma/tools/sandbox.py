@@ -68,6 +68,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """The user and group to start it as, if not ours."""
     removal: list[str] = []
     """What ends it from outside, where killing `argv` does not."""
+    start_seconds: float = 30.0
+    """How long it may take to start."""
 
 
 class Sandbox(Protocol):
