@@ -19,11 +19,14 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from stemma.tools.cgroup import ControlGroup, make_group
 from stemma.tools.sandbox import Launch, ResourceLimits, Sandbox
 from stemma.tools.tool import ToolError
 
 # 9 tells ends, 8 is where shells write to. Only what is started with them open can use them.
 _BEGIN = "exec 9>&2 8>&1 2>/dev/null; exec bash --noprofile --norc"
+# Waits for a line, then becomes the program: by then it is in its control group.
+_ONCE_IN_GROUP = ["bash", "-c", 'read -r _; exec "$@"', "bash"]
 _PATIENCE = 1.0
 """How long it may take to end what it keeps before the whole fence is ended from outside."""
 _BYTES_PER_SECOND = 100_000
@@ -46,12 +49,14 @@ class Keeper:
     answer_seconds = 10.0
     """How long it may take to answer. It is never busy: a longer silence means that it was stopped or starved."""
 
-    def __init__(self, process: asyncio.subprocess.Process, removal: list[str]) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, removal: list[str], group: ControlGroup | None = None
+    ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._process, self._input, self.output, self._told = process, process.stdin, process.stdout, process.stderr
-        self._removal, self._killed = removal, False
+        self._removal, self._group, self._killed = removal, group, False
         self._expected: dict[str, asyncio.Future[str | None]] = {}
         self._complaints: deque[str] = deque(maxlen=5)
         self._listening = asyncio.ensure_future(self._listen())
@@ -62,18 +67,26 @@ class Keeper:
     async def start(cls, sandbox: Sandbox, root: Path, limits: ResourceLimits) -> "Keeper":
         """A fence around `root`, with the limits set for all that will run in it."""
         launch = sandbox.launch(["bash", "-c", _BEGIN], root, limits)
-        process = await asyncio.create_subprocess_exec(
-            *launch.argv,
-            cwd=root,
-            env=launch.environment,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            **_as_owner(launch),
-        )
-        keeper = cls(process, launch.removal)
+        group = make_group(limits) if launch.grouped else None
         try:
+            process = await asyncio.create_subprocess_exec(
+                *(_ONCE_IN_GROUP if group else []),
+                *launch.argv,
+                cwd=root,
+                env=launch.environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                **_as_owner(launch),
+            )
+        except BaseException:
+            if group is not None:
+                await group.remove()
+            raise
+        keeper = cls(process, launch.removal, group)
+        try:
+            keeper._join_group()
             # Writing to a shell that is gone must not end the keeper.
             keeper.folder = await keeper.ask("trap : PIPE", "$PWD", seconds=launch.start_seconds) or ""
         except NoAnswer:
@@ -86,6 +99,15 @@ class Keeper:
         if not keeper.folder:
             raise FenceBroken(f"the sandbox {sandbox.name} did not start: {keeper.complaint()}")
         return keeper
+
+    def _join_group(self) -> None:
+        """Put it into its control group before it starts anything: it waits for a line until then."""
+        if self._group is not None:
+            try:
+                self._group.add(self._process.pid)
+            except OSError as problem:
+                raise FenceBroken(f"the sandbox could not be put into its control group: {problem}") from problem
+            self.tell("")
 
     @property
     def alive(self) -> bool:
@@ -154,6 +176,8 @@ class Keeper:
             async with asyncio.timeout(self.answer_seconds):
                 await self._process.wait()
         await _run(self._removal)
+        if self._group is not None:
+            await self._group.remove()
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):  # read to its end, a pipe closes itself
                 while await self.output.read(1 << 16):

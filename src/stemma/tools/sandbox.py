@@ -23,7 +23,7 @@ from typing import Protocol
 import msgspec
 
 from stemma.errors import StemmaError
-from stemma.tools.seccomp import keyless
+from stemma.tools.seccomp import seccomp_filter
 
 INSIDE = "/workspace"
 """Where a fenced command finds its conversation's folder."""
@@ -70,6 +70,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """What ends it from outside, where killing `argv` does not."""
     start_seconds: float = 30.0
     """How long it may take to start."""
+    grouped: bool = False
+    """Whether to start it in a control group, where one can be made."""
 
 
 class Sandbox(Protocol):
@@ -102,7 +104,10 @@ class Bubblewrap:
         fence = [*self._fence(limits), "--bind", str(root), INSIDE, "--chdir", INSIDE, "--remount-ro", "/", "--"]
         inner = limits.around(argv, processes=True)
         return Launch(
-            argv=_without_keys([*fence, *inner]), environment={"PATH": f"{os.defpath}:{_PATH}"}, owner=_owner(root)
+            argv=_with_seccomp([*fence, *inner]),
+            environment={"PATH": f"{os.defpath}:{_PATH}"},
+            owner=_owner(root),
+            grouped=True,
         )
 
     def _fence(self, limits: ResourceLimits) -> list[str]:
@@ -123,9 +128,9 @@ class Bubblewrap:
         return fence
 
 
-def _without_keys(argv: list[str]) -> list[str]:
+def _with_seccomp(argv: list[str]) -> list[str]:
     """`bwrap` reads its filter of system calls from a pipe, which a shell makes in passing."""
-    filtering = keyless(os.uname().machine)
+    filtering = seccomp_filter(os.uname().machine)
     if not filtering:
         return argv
     spelt = "".join(f"\\x{byte:02x}" for byte in filtering)
