@@ -129,6 +129,8 @@ class Keeper:
 
     def tell(self, line: str) -> None:
         """Have it do something; what a model wrote must be quoted."""
+        if self._killed:
+            return
         with suppress(ConnectionError):
             self._input.write(line.encode("utf-8", "surrogatepass") + b"\n")
 
@@ -175,6 +177,9 @@ class Keeper:
         with suppress(TimeoutError):  # one that hangs in the kernel is left to it
             async with asyncio.timeout(self.answer_seconds):
                 await self._process.wait()
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(_PATIENCE):
+                await self._input.wait_closed()
         await _run(self._removal)
         if self._group is not None:
             await self._group.remove()
