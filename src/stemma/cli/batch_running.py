@@ -51,7 +51,7 @@ def run(asked: Asked, folder: Path, *, retry_failed: bool, fork: bool, amend: bo
     async def maker() -> AsyncIterator[Callable[[Asked], Batch]]:
         try:
             async with open_toolbox(settings) as choose:
-                agent = build_agent(settings, model, choose(toolsets_of(settings)), params=asked.params)
+                agent = build_agent(settings, model, choose(toolsets_of(settings)), params=asked.params, runs=folder)
                 yield partial(_batch, agent, choose, folder, retry_failed=retry_failed, amend=amend)
         finally:
             await model.close()

@@ -18,10 +18,12 @@ from stemma.agent.agent import Agent
 from stemma.agent.compaction import Compaction
 from stemma.agent.limits import Limits
 from stemma.cli.choosing import LOCAL, credentials
+from stemma.cli.places import user_cache, user_config, user_state
 from stemma.cli.settings import Settings
 from stemma.errors import BadRecord
 from stemma.models.protocol import Model
 from stemma.redact import Redactor
+from stemma.tools.protected import Protected, store_files
 from stemma.tools.sandbox import ResourceLimits, choose_sandbox
 from stemma.tools.toolsets import Chosen, choose_tools
 from stemma.tools.workspace import Workspace
@@ -71,8 +73,10 @@ def build_agent(
     *,
     params: Mapping[str, Any] | None = None,
     workspace: Path | None = None,
+    runs: Path | None = None,
 ) -> Agent:
-    """The agent that the settings describe; `workspace` is where its tools work, else each conversation has its own."""
+    """The agent that the settings describe; `workspace` is where its tools work, else each conversation has its own.
+    They may not write below `runs`, if that is in there."""
     agent = Agent(
         model=model,
         tools=tools.tools,
@@ -84,7 +88,7 @@ def build_agent(
         compaction=Compaction(
             threshold=settings.get("agent.compaction_threshold"), keep_last=settings.get("agent.compaction_keep_last")
         ),
-        workspace=_workspaces(settings, workspace),
+        workspace=_workspaces(settings, workspace, runs),
         save_trajectories=settings.get("agent.save_trajectories"),
     )
     if tools.delegates:
@@ -105,17 +109,24 @@ def _small_system(settings: Settings, tools: Chosen) -> str:
     return small_system(example for tool in tools.tools for example in examples_for(tool.name))
 
 
-def _workspaces(settings: Settings, root: Path | None) -> Callable[[], Workspace]:
+def _protected(settings: Settings, runs: Path | None) -> Protected:
+    """What no tool may write: the store, the runs, and what the user keeps for stemma."""
+    own = (user_config(os.environ).parent, user_state(os.environ), user_cache(os.environ))
+    return Protected(store_files(settings.get("store")), (*own, runs) if runs else own)
+
+
+def _workspaces(settings: Settings, root: Path | None, runs: Path | None) -> Callable[[], Workspace]:
     """Makes the place of each conversation; what the settings say is looked up once."""
     sandbox = settings.section("sandbox")
     kind, image, network = (sandbox.pop(name) for name in ("kind", "image", "network"))
     asked = (kind, image, network) != ("auto", None, False)
     limits, secrets = ResourceLimits(**sandbox), Redactor(credentials(settings))
+    protected = _protected(settings, runs)
 
     def workspace() -> Workspace:
         # Else it is chosen when first needed: a conversation that runs no command needs no fence to be installed.
         fence = choose_sandbox(kind, image=image, network=network) if asked else None
-        return Workspace(root=root, sandbox=fence, limits=limits, secrets=secrets)
+        return Workspace(root=root, sandbox=fence, limits=limits, secrets=secrets, protected=protected)
 
     return workspace
 

@@ -253,11 +253,11 @@ class SQLiteStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, problem: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *exc: object) -> None:
         try:
             self.close()
         except StoreVanished:
-            if problem is None:  # else that is what rises, and says more
+            if exc[0] is None:  # else that is what rises, and says more
                 raise
 
     def _check_open(self) -> None:

@@ -8,12 +8,14 @@ inside ends everything; and when its shell ends the engine removes it. Each carr
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
 
 import msgspec
 
+from stemma.tools.protected import Mount
 from stemma.tools.sandbox import ENVIRONMENT, INSIDE, Launch, NoSandbox, ResourceLimits
 
 # Whoever writes to the shell is gone when its input ends: then nothing that runs beside it may go on.
@@ -38,7 +40,7 @@ class Container:
         self.image, self.engine, self.network = image, engine, network
         self.name = f"{Path(engine.program).name}:{image}"
 
-    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits, mounts: Sequence[Mount] = ()) -> Launch:
         name = f"stemma-{token_hex(8)}"
         fence = [self.engine.program, "run", "--rm", "-i", "--name", name, "--label", "stemma", "--cap-drop", "ALL"]
         fence += ["--security-opt", "no-new-privileges", *self._user(root)]
@@ -47,6 +49,8 @@ class Container:
         for variable, value in ENVIRONMENT.items():
             fence += ["--env", f"{variable}={value}"]
         fence += ["--mount", f"type=bind,src={root},dst={INSIDE}", "--workdir", INSIDE]
+        for part, writable in mounts:
+            fence += ["--mount", f"type=bind,src={root / part},dst={INSIDE}/{part}{'' if writable else ',readonly'}"]
         inner = limits.around(["bash", "-c", _WHILE_SOMEBODY_ASKS, "bash", *argv], processes=False)
         fence += ["--entrypoint", inner[0], self.image, *inner[1:]]
         return Launch(

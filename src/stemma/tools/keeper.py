@@ -14,12 +14,14 @@ import asyncio
 import os
 import signal
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 from stemma.tools.cgroup import ControlGroup, make_group
+from stemma.tools.protected import Mount
 from stemma.tools.sandbox import Launch, ResourceLimits, Sandbox
 from stemma.tools.tool import ToolError
 
@@ -64,9 +66,11 @@ class Keeper:
         """The conversation's folder, as seen from inside."""
 
     @classmethod
-    async def start(cls, sandbox: Sandbox, root: Path, limits: ResourceLimits) -> "Keeper":
+    async def start(
+        cls, sandbox: Sandbox, root: Path, limits: ResourceLimits, mounts: Sequence[Mount] = ()
+    ) -> "Keeper":
         """A fence around `root`, with the limits set for all that will run in it."""
-        launch = sandbox.launch(["bash", "-c", _BEGIN], root, limits)
+        launch = sandbox.launch(["bash", "-c", _BEGIN], root, limits, mounts)
         group = make_group(limits) if launch.grouped else None
         try:
             process = await asyncio.create_subprocess_exec(

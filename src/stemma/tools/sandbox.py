@@ -16,6 +16,7 @@ network lets a command do, the memory of many processes together, and the size o
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +24,7 @@ from typing import Protocol
 import msgspec
 
 from stemma.errors import StemmaError
+from stemma.tools.protected import Mount
 from stemma.tools.seccomp import seccomp_filter
 
 INSIDE = "/workspace"
@@ -87,8 +89,8 @@ class Sandbox(Protocol):
         """Whether commands reach the network."""
         ...
 
-    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
-        """How to start `argv` behind the fence, with `root` as its folder."""
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits, mounts: Sequence[Mount] = ()) -> Launch:
+        """How to start `argv` behind the fence, with `root` as its folder and parts of it mounted as `mounts` says."""
         ...
 
 
@@ -100,8 +102,11 @@ class Bubblewrap:
     def __init__(self, *, network: bool = False) -> None:
         self.network = network
 
-    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
-        fence = [*self._fence(limits), "--bind", str(root), INSIDE, "--chdir", INSIDE, "--remount-ro", "/", "--"]
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits, mounts: Sequence[Mount] = ()) -> Launch:
+        fence = [*self._fence(limits), "--bind", str(root), INSIDE]
+        for part, writable in mounts:
+            fence += ["--bind" if writable else "--ro-bind", str(root / part), f"{INSIDE}/{part}"]
+        fence += ["--chdir", INSIDE, "--remount-ro", "/", "--"]
         inner = limits.around(argv, processes=True)
         return Launch(
             argv=_with_seccomp([*fence, *inner]),
@@ -164,12 +169,13 @@ def _owner(root: Path) -> tuple[int, int] | None:
 
 
 class Unfenced:
-    """No fence: commands can do whatever this process can. Even so they get none of its environment."""
+    """No fence: commands can do whatever this process can, and nothing is protected from them. Even so they get none
+    of its environment."""
 
     name = "none"
     network = True
 
-    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits, mounts: Sequence[Mount] = ()) -> Launch:
         environment = {"PATH": _PATH, **ENVIRONMENT, "HOME": str(root)}
         return Launch(argv=limits.around(argv, processes=False), environment=environment, owner=_owner(root))
 

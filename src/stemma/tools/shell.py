@@ -8,7 +8,7 @@ a command (`tools/keeper.py`). `tests/tools/test_terminal.py`, `tests/tools/test
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -19,6 +19,7 @@ import msgspec
 from stemma.tools.keeper import FenceBroken, Keeper, NoAnswer, says
 from stemma.tools.kept import Kept
 from stemma.tools.outlet import Outlet
+from stemma.tools.protected import Mount
 from stemma.tools.sandbox import ResourceLimits, Sandbox
 
 _GRACE = 0.5
@@ -52,9 +53,9 @@ class Shell:
         self._processes: list[Process] = []
 
     @classmethod
-    async def start(cls, sandbox: Sandbox, root: Path, limits: ResourceLimits) -> "Shell":
+    async def start(cls, sandbox: Sandbox, root: Path, limits: ResourceLimits, mounts: Sequence[Mount] = ()) -> "Shell":
         """A fresh fence around `root`; the shell in it starts with its first command."""
-        return cls(await Keeper.start(sandbox, root, limits), root, limits)
+        return cls(await Keeper.start(sandbox, root, limits, mounts), root, limits)
 
     @property
     def alive(self) -> bool:
