@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import SOURCE, Outcome, Run
+from cli.conftest import SOURCE, Outcome, Run, trust_project
 from cli.endpoint import Gate, endpoint, tool_call
 from completions import completion
 from stemma import Call, MessageGraph, load_trajectories, open_store
@@ -272,6 +272,7 @@ def test_a_store_does_not_say_where_the_key_of_a_configured_model_goes(folder, c
         (folder / ".stemma" / "config.yaml").write_text(
             f"models:\n  mine:\n    base_url: {ours.base_url}\n    api_key_env: MY_KEY\n"
         )
+        trust_project(folder)
         chat("--resume", "x", MY_KEY="sk-mine")
     assert (len(ours.requests), len(theirs.requests)) == (1, 0)
 

@@ -110,9 +110,10 @@ def _small_system(settings: Settings, tools: Chosen) -> str:
 
 
 def _protected(settings: Settings, runs: Path | None) -> Protected:
-    """What no tool may write: the store, the runs, and what the user keeps for stemma."""
+    """What no tool may write: the store, the runs, code that we load, and what the user keeps for stemma."""
     own = (user_config(os.environ).parent, user_state(os.environ), user_cache(os.environ))
-    return Protected(store_files(settings.get("store")), (*own, runs) if runs else own)
+    files = (*store_files(settings.get("store")), *map(Path, settings.get("agent.tools")))
+    return Protected(files, (*own, runs) if runs else own)
 
 
 def _workspaces(settings: Settings, root: Path | None, runs: Path | None) -> Callable[[], Workspace]:

@@ -70,8 +70,8 @@ def _names_no_file(model: str | None, _: Path) -> bool:
 
 
 def _in_project(path: str, project: Path) -> bool:
-    place = os.path.realpath(project / Path(path).expanduser())
-    return Path(place).is_relative_to(os.path.realpath(project)) and not {".git", ".stemma"} & set(Path(place).parts)
+    inner = os.path.relpath(os.path.realpath(project / Path(path).expanduser()), os.path.realpath(project))
+    return not {"..", ".git", ".stemma"} & set(Path(inner).parts)
 
 
 def _is_sandboxed(toolsets: list[str], _: Path) -> bool:
@@ -90,8 +90,12 @@ def _is_off(value: bool, _: Path) -> bool:
 
 
 _SAMPLING = frozenset(
-    ["temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "stop", "n", "max_tokens", "max_completion_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty", "repeat_penalty", "logprobs", "top_logprobs", "reasoning_effort", "verbosity"]
-)
+    (
+        "temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "stop", "n", "max_tokens",
+        "max_completion_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty", "repeat_penalty",
+        "logprobs", "top_logprobs", "reasoning_effort", "verbosity",
+    )
+)  # fmt: skip
 
 
 def _only_sampling(params: dict[str, Any], _: Path) -> bool:
@@ -163,7 +167,13 @@ KNOWN = (
     Setting("sandbox.image", _Text, None, "A container image to run commands in, by docker or podman.", Risk.SANDBOX),
     Setting("sandbox.network", bool, False, "Whether commands may use the network.", Risk.SANDBOX, harmless=_is_off),
     Setting("sandbox.seconds", float, 120.0, "Most seconds of one command.", Risk.SANDBOX),
-    Setting("sandbox.memory_mb", int, 4096, "Most memory of one process.", Risk.SANDBOX),
+    Setting(
+        "sandbox.memory_mb",
+        int,
+        4096,
+        "Most memory of one process; of all together where a control group or container counts it.",
+        Risk.SANDBOX,
+    ),
     Setting("sandbox.processes", int, 512, "Most processes at once.", Risk.SANDBOX),
     Setting("sandbox.file_mb", int, 1024, "The largest file a command may write.", Risk.SANDBOX),
     Setting("sandbox.output_chars", int, 30_000, "How much of a command's output the model gets.", Risk.SANDBOX),
