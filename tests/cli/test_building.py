@@ -35,7 +35,9 @@ def call(name: str, **arguments: object) -> dict[str, object]:
 
 @asynccontextmanager
 async def built(folder: Path, script=("Hi.",), workspace: Path | None = None, **flags):
-    settings = read_settings({key.replace("__", "."): value for key, value in flags.items()}, {}, folder)
+    settings = read_settings(
+        {key.replace("__", "."): value for key, value in flags.items()}, {"HOME": str(folder)}, folder
+    )
     async with open_tools(settings) as tools:
         yield build_agent(settings, ScriptedModel(script), tools, params={"seed": 1}, workspace=workspace)
 
