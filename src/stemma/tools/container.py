@@ -24,6 +24,9 @@ _WHILE_SOMEBODY_ASKS = 'exec 7<&0; "$@" < <(cat <&7; kill -9 -1) 7<&-'
 _PULL_SECONDS = 900.0
 """How long a container may take to start: its image may have to be pulled first."""
 
+_INFO_SECONDS = 30.0
+"""How long an engine may take to say that it is there."""
+
 
 class Engine(msgspec.Struct, frozen=True):
     """A program that runs containers."""
@@ -78,7 +81,11 @@ def find_engine(image: str) -> Engine:
 def _engine(program: str) -> Engine | None:
     if shutil.which(program) is None:
         return None
-    asked = subprocess.run([program, "info", "--format", "{{json .}}"], capture_output=True, text=True, check=False)
+    command = [program, "info", "--format", "{{json .}}"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_INFO_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
     if asked.returncode:
         return None
     return Engine(program, rootless='"rootless":true' in asked.stdout or "name=rootless" in asked.stdout)

@@ -7,9 +7,11 @@ environment of ours, no home, no network unless allowed; its processes end with 
     container    docker or podman, by image (`tools/container.py`)
     none         no fence at all, only when asked for by name; it is written down with the conversation
 
-Covered: files, environment, network, other processes; and through limits time, the memory of each process, the number
-of processes, and the size of each file and of `/tmp`. Not covered: a kernel that can be broken out of, what an allowed
-network lets a command do, the memory of many processes together, and the size of the folder as a whole.
+Covered: files, environment, network, other processes, the project's own settings (`tools/protected.py`), and system
+calls that reach around all that (`tools/seccomp.py`); and through limits time, the memory of each process, the number
+of processes, and the size of each file and of `/tmp`. A control group (`tools/cgroup.py`) bounds the memory of all
+processes together, and the processes of root, where one can be made. Not covered: a kernel that can be broken out of,
+what an allowed network lets a command do, and the size of the folder as a whole.
 `tests/tools/test_sandbox.py` tries to get out.
 """
 
