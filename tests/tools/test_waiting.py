@@ -117,7 +117,7 @@ class Stuck:
 
     name, network = "stuck", False
 
-    def launch(self, argv, root, limits, **_):
+    def launch(self, argv, root, limits, mounts=()):
         return Launch(argv=["sleep", "1000"], environment=None, start_seconds=0.5)
 
 
