@@ -26,6 +26,7 @@ Each says what is wrong, which one, and what to do; each is also the standard ty
         ├── StoreBusy                another process is writing and did not finish in time
         ├── NameTaken                the name holds another conversation, or a newer state of this one
         ├── StoreClosed              used after close()
+        ├── StoreVanished            its file was removed or replaced while it was open
         └── NotWritten               the disk refused; nothing was recorded
 """
 
@@ -138,6 +139,10 @@ class NameTaken(StoreError):
 
 class StoreClosed(StoreError):
     """The store was used after close()."""
+
+
+class StoreVanished(StoreError):
+    """The store's file was removed or replaced while it was open."""
 
 
 class NotWritten(StoreError):

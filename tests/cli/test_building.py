@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.conftest import trust_project
 from stemma.agent.compaction import Compaction
 from stemma.agent.limits import Limits
 from stemma.cli.building import build_agent, open_tools
@@ -34,7 +35,9 @@ def call(name: str, **arguments: object) -> dict[str, object]:
 
 @asynccontextmanager
 async def built(folder: Path, script=("Hi.",), workspace: Path | None = None, **flags):
-    settings = read_settings({key.replace("__", "."): value for key, value in flags.items()}, {}, folder)
+    settings = read_settings(
+        {key.replace("__", "."): value for key, value in flags.items()}, {"HOME": str(folder)}, folder
+    )
     async with open_tools(settings) as tools:
         yield build_agent(settings, ScriptedModel(script), tools, params={"seed": 1}, workspace=workspace)
 
@@ -124,6 +127,7 @@ def test_the_tools_of_configured_mcp_servers_are_offered_while_the_block_lasts(t
     (tmp_path / ".stemma").mkdir()
     server = {"command": sys.executable, "args": [str(SAMPLE_SERVER)]}
     (tmp_path / ".stemma" / "config.yaml").write_text(json.dumps({"mcp": {"sample": server}}))
+    trust_project(tmp_path, {"HOME": str(tmp_path)})
 
     async def promise():
         async with built(tmp_path) as agent:

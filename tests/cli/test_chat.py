@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import SOURCE, Outcome, Run
+from cli.conftest import SOURCE, Outcome, Run, trust_project
 from cli.endpoint import Gate, endpoint, tool_call
 from completions import completion
 from stemma import Call, MessageGraph, load_trajectories, open_store
@@ -284,7 +284,7 @@ def test_who_answered_last_is_asked_again_if_nothing_else_says_whom_to_ask(folde
     assert server.requests[0].body["model"] == "m"
 
 
-def test_a_store_does_not_say_where_the_key_of_a_configured_model_goes(folder, chat):
+def test_a_store_does_not_say_where_the_key_of_a_configured_model_goes(folder, chat, here):
     with endpoint() as ours, endpoint() as theirs:
         graph = MessageGraph([{"role": "user", "content": "Hi"}])
         with open_store(folder / "stemma.db") as store:
@@ -293,6 +293,7 @@ def test_a_store_does_not_say_where_the_key_of_a_configured_model_goes(folder, c
         (folder / ".stemma" / "config.yaml").write_text(
             f"models:\n  mine:\n    base_url: {ours.base_url}\n    api_key_env: MY_KEY\n"
         )
+        trust_project(folder, here)
         chat("--resume", "x", MY_KEY="sk-mine")
     assert (len(ours.requests), len(theirs.requests)) == (1, 0)
 

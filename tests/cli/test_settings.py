@@ -1,6 +1,7 @@
 """Promises of settings: who comes before whom, and that nothing wrong is taken or passed over in silence."""
 
 import inspect
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stemma.cli.known_settings import KNOWN, UnknownSetting
+from cli.conftest import trust_project
+from stemma.cli.known_settings import KNOWN, Risk, UnknownSetting
 from stemma.cli.places import project_config, user_cache, user_config
 from stemma.cli.settings import Settings, load_settings, read_settings
 from stemma.errors import StemmaError
@@ -36,6 +38,9 @@ def say(project, tmp_path):
             if text is not None:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text)
+        if in_project is not None:
+            with suppress(StemmaError):
+                trust_project(project, {"HOME": str(home)})
         return read_settings(flags or {}, {"HOME": str(home), **(environ or {})}, project)
 
     return read
@@ -309,6 +314,18 @@ def test_defaults_are_those_of_the_parts_that_read_them():
     assert defaults_below("models.*.retries.") == msgspec.structs.asdict(Retries())
 
 
+def test_every_setting_says_what_a_project_could_do_with_it():
+    """A new setting is put here on purpose: does a stranger's file set it without being trusted?"""
+    harmless = {setting.key for setting in KNOWN if setting.risk is Risk.NONE}
+    assert harmless == {
+        *(f"agent.{name}" for name in ("system", "ephemeral", "save_trajectories", "turns", "tokens", "seconds")),
+        *(f"agent.compaction_{name}" for name in ("threshold", "keep_last")),
+        *(f"models.*.{name}" for name in ("context_window", "protocol", "reasoning_field", "tokens")),
+        *(f"models.*.timeouts.{name}" for name in ("connect", "first_byte", "between_bytes", "total")),
+        *(f"models.*.retries.{name}" for name in ("attempts", "first", "longest")),
+    }
+
+
 def test_every_setting_has_help_and_its_default_is_of_its_type():
     for setting in KNOWN:
         assert setting.help.endswith((".", "…"))
@@ -332,6 +349,7 @@ def test_any_file_is_read_or_refused_with_its_place(tmp_path_factory, key, value
         tree = {part: tree}
     (folder / ".stemma/config.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
     try:
+        trust_project(folder, {"HOME": str(folder)})
         settings = read_settings({}, {"HOME": str(folder)}, folder)
     except (BadSettings, UnknownSetting) as problem:
         told = str(problem)

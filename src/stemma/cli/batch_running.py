@@ -58,7 +58,7 @@ def run(asked: Asked, folder: Path, *, retry_failed: bool, fork: bool, amend: bo
             async with open_toolbox(settings) as choose:
                 secrets = secrets_in(asked.base_url)
                 offered = choose(toolsets_of(settings))
-                agent = build_agent(settings, model, offered, params=asked.params, secrets=secrets)
+                agent = build_agent(settings, model, offered, params=asked.params, secrets=secrets, runs=folder)
                 yield partial(_batch, agent, choose, folder, retry_failed=retry_failed, amend=amend)
         finally:
             await model.close()

@@ -20,10 +20,12 @@ from stemma.agent.agent import Agent
 from stemma.agent.compaction import Compaction
 from stemma.agent.limits import Limits
 from stemma.cli.choosing import LOCAL, credentials
+from stemma.cli.places import user_cache, user_config, user_state
 from stemma.cli.settings import Settings
 from stemma.errors import BadRecord
 from stemma.models.protocol import Model
 from stemma.redact import Redactor, secrets_in
+from stemma.tools.protected import Protected, store_files
 from stemma.tools.sandbox import ResourceLimits, choose_sandbox
 from stemma.tools.tool import Tool
 from stemma.tools.toolsets import Chosen, choose_tools
@@ -93,10 +95,12 @@ def build_agent(
     params: Mapping[str, Any] | None = None,
     workspace: Path | None = None,
     secrets: Iterable[str] = (),
+    runs: Path | None = None,
 ) -> Agent:
     """The agent that the settings describe; `workspace` is where its tools work, else each conversation has its own.
 
     secrets: what must not be seen beside the credentials of the settings, such as a key in a flag
+    runs: a folder that tools may not write below, if it is in the workspace
     """
     agent = Agent(
         model=model,
@@ -109,7 +113,7 @@ def build_agent(
         compaction=Compaction(
             threshold=settings.get("agent.compaction_threshold"), keep_last=settings.get("agent.compaction_keep_last")
         ),
-        workspace=_workspaces(settings, workspace, [*secrets, *secrets_in(params or {})]),
+        workspace=_workspaces(settings, workspace, [*secrets, *secrets_in(params or {})], runs),
         save_trajectories=settings.get("agent.save_trajectories"),
     )
     if tools.delegates:
@@ -130,17 +134,27 @@ def _small_system(settings: Settings, tools: Chosen) -> str:
     return small_system(example for tool in tools.tools for example in examples_for(tool.name))
 
 
-def _workspaces(settings: Settings, root: Path | None, more: Iterable[str]) -> Callable[[], Workspace]:
+def _protected(settings: Settings, runs: Path | None) -> Protected:
+    """What no tool may write: the store, the runs, code that we load, and what the user keeps for stemma."""
+    own = (user_config(os.environ).parent, user_state(os.environ), user_cache(os.environ))
+    files = (*store_files(settings.get("store")), *map(Path, settings.get("agent.tools")))
+    return Protected(files, (*own, runs) if runs else own)
+
+
+def _workspaces(
+    settings: Settings, root: Path | None, more_secrets: Iterable[str], runs: Path | None
+) -> Callable[[], Workspace]:
     """Makes the place of each conversation; what the settings say is looked up once."""
     sandbox = settings.section("sandbox")
     kind, image, network = (sandbox.pop(name) for name in ("kind", "image", "network"))
     asked = (kind, image, network) != ("auto", None, False)
-    limits, secrets = ResourceLimits(**sandbox), Redactor([*credentials(settings), *more])
+    limits, secrets = ResourceLimits(**sandbox), Redactor([*credentials(settings), *more_secrets])
+    protected = _protected(settings, runs)
 
     def workspace() -> Workspace:
         # Else it is chosen when first needed: a conversation that runs no command needs no fence to be installed.
         fence = choose_sandbox(kind, image=image, network=network) if asked else None
-        return Workspace(root=root, sandbox=fence, limits=limits, secrets=secrets)
+        return Workspace(root=root, sandbox=fence, limits=limits, secrets=secrets, protected=protected)
 
     return workspace
 

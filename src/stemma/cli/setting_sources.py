@@ -31,22 +31,45 @@ class Found(NamedTuple):
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def from_file(file: Path, folder: Path) -> dict[Parts, Found]:
-    """What a config file says; its name is shown as seen from `folder`, and its relative paths are its project's."""
-    shown = str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
-    project = file.parents[1] if file.parts[-2:] == PROJECT_FILE.parts else file.parent
+class Said(NamedTuple):
+    """A setting, as a config file says it."""
+
+    setting: Setting
+    parts: Parts
+    value: Any
+    line: int
+
+
+def from_file(file: Path, content: bytes, folder: Path) -> dict[Parts, Found]:
+    """What a config file of this content says; its relative paths are its project's."""
+    project, name = project_of(file), _shown_name(file, folder)
     return {
-        parts: Found(_at_home(setting, value, project), f"{shown}:{line}")
-        for setting, parts, value, line in _leaves(read_yaml(file.read_bytes(), shown), (), shown)
+        one.parts: Found(_at_home(one.setting, one.value, project), f"{name}:{one.line}")
+        for one in said_in(file, content, folder)
     }
 
 
-def _leaves(node: yaml.Node | None, above: Parts, file: str) -> Iterator[tuple[Setting, Parts, Any, int]]:
+def said_in(file: Path, content: bytes, folder: Path) -> Iterator[Said]:
+    """Every setting in a config file of this content; errors name it as seen from `folder`."""
+    name = _shown_name(file, folder)
+    yield from _leaves(read_yaml(content, name), (), name)
+
+
+def project_of(file: Path) -> Path:
+    """The folder from which relative paths in a config file are meant."""
+    return file.parents[1] if file.parts[-2:] == PROJECT_FILE.parts else file.parent
+
+
+def _shown_name(file: Path, folder: Path) -> str:
+    return str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
+
+
+def _leaves(node: yaml.Node | None, above: Parts, file: str) -> Iterator[Said]:
     for pair in pairs(node, file):
         parts, place = (*above, pair.key), f"{file}:{pair.line}"
         setting = _SETTINGS.get(_starred(parts))
         if setting is not None:
-            yield setting, parts, checked(setting, value_of(pair.node, file), place), pair.line
+            yield Said(setting, parts, checked(setting, value_of(pair.node, file), place), pair.line)
         elif _starred(parts) in _ABOVE:
             yield from _leaves(pair.node, parts, file)
         else:

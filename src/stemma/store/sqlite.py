@@ -30,6 +30,7 @@ from stemma.errors import (
     StoreError,
     StoreMissing,
     StoreTooNew,
+    StoreVanished,
 )
 from stemma.store.checking import check
 from stemma.store.finding import find
@@ -41,7 +42,7 @@ from stemma.store.merge import merge
 from stemma.store.protocol import Found, GraphInfo, MergeReport, Prefer, Prepared, RunInfo, Store
 from stemma.store.records import write_run
 from stemma.store.saving import GraphWriter, Snapshot, adopt, known_mark, snapshot_fingerprint, take_all
-from stemma.store.writer import Transaction, Writer, busy
+from stemma.store.writer import Identity, Transaction, Writer, busy
 
 SCHEMA_VERSION = 1
 _COUNTED = ("graph", "line", "message", "call")
@@ -68,9 +69,11 @@ class SQLiteStore:
         self._open_connections: list[sqlite3.Connection] = []
         self._reading_now = 0
         self._done_reading = threading.Condition()
-        self._writer = Writer(self.path, lambda: self._connect(wait), wait)
+        self._identity = Identity(self.path)
+        self._writer = Writer(self.path, lambda: self._connect(wait), wait, self._identity)
         try:
             self._check_file(create)
+            self._identity.check()
         except BaseException:
             self._writer.close()
             raise
@@ -241,15 +244,21 @@ class SQLiteStore:
         with self._done_reading:
             self._closed = True
             self._done_reading.wait_for(lambda: not self._reading_now)  # closing a connection in use is a crash
-        self._writer.close()
-        for db in self._open_connections:
-            db.close()
+        try:
+            self._writer.close()
+        finally:
+            for db in self._open_connections:
+                db.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()
+        try:
+            self.close()
+        except StoreVanished:
+            if exc[0] is None:  # else that is what rises, and says more
+                raise
 
     def _check_open(self) -> None:
         if self._closed:
@@ -258,6 +267,8 @@ class SQLiteStore:
             raise StoreClosed(f"{self.path} was opened by process {self._process}; open it again in this one")
 
     def _connect(self, wait: float = _WAIT) -> sqlite3.Connection:
+        if self._identity.known:
+            self._identity.check()  # SQLite would make an empty file in its place
         db = sqlite3.connect(self.path, isolation_level=None, timeout=wait, check_same_thread=False)
         try:
             db.execute("PRAGMA synchronous = FULL")
@@ -275,6 +286,7 @@ class SQLiteStore:
             self._check_open()
             self._reading_now += 1
         try:
+            self._identity.check()
             db = self._reader()
             db.execute("BEGIN")
             try:

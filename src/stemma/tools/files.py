@@ -39,7 +39,7 @@ def write_file(path: str, content: str, here: Workspace) -> str:
     content: the whole new content
     """
     body = _encoded(content)
-    write_bytes(here.root, path, body)
+    write_bytes(here.root, path, body, here.protected)
     return f"wrote {len(body)} bytes to {path}"
 
 
@@ -58,7 +58,7 @@ def patch(path: str, old: str, new: str, here: Workspace, replace_all: bool = Fa
         raise ToolError(f"the old text does not stand in {path}{_nearest(_decoded(content), old)}")
     if found > 1 and not replace_all:
         raise ToolError(f"the old text stands {found} times in {path}; give more of it, or set replace_all")
-    write_bytes(here.root, path, content.replace(sought, put))
+    write_bytes(here.root, path, content.replace(sought, put), here.protected)
     return f"replaced {found} occurrence{'s' if found > 1 else ''} in {path}"
 
 

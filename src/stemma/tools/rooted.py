@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from secrets import token_hex
 
 from stemma.tools.failures import exhaustion
+from stemma.tools.protected import NOTHING, Protected, check_writable
 from stemma.tools.sandbox import INSIDE
 from stemma.tools.tool import ToolError
 
@@ -123,9 +124,10 @@ def _blocks(file: int, most: int) -> Iterator[bytes]:
         yield block
 
 
-def write_bytes(root: Path, path: str, content: bytes) -> None:
-    """Put `content` into a file below `root`, making folders on the way."""
+def write_bytes(root: Path, path: str, content: bytes, protected: Protected = NOTHING) -> None:
+    """Put `content` into a file below `root`, making folders on the way; not into what tools may not write."""
     parts = _file_parts(path, root)
+    check_writable(root, parts, protected)
     with folder_of(root, parts[:-1], make=True) as folder:
         with suppress(FileNotFoundError):
             _check_regular(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), path)

@@ -2,7 +2,8 @@
 
 It is made when the conversation starts and gone when it ends; no process outlives it. Our own credentials are taken
 out of everything a tool returns before a model sees it, so neither the model nor the store ever has them. A fence that
-is not the usual one, or that lets commands reach the network, is noted in every call.
+is not the usual one, or that lets commands reach the network, is noted in every call. What tools may not write there
+is told in `tools/protected.py`.
 `tests/tools/test_workspace.py` proves it.
 """
 
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from stemma.errors import HarnessFailed
 from stemma.redact import Redactor
+from stemma.tools.protected import Mount, Protected, mounts
 from stemma.tools.sandbox import Bubblewrap, ResourceLimits, Sandbox, choose_sandbox
 
 if TYPE_CHECKING:
@@ -38,12 +40,16 @@ class Workspace:
         sandbox: Sandbox | None = None,
         limits: ResourceLimits | None = None,
         secrets: Iterable[str] | Redactor = (),
+        protected: Protected | None = None,
     ) -> None:
         self._given_root = root
+        self._lasting = True
         self._sandbox = sandbox
         self.limits = limits or ResourceLimits()
         self.redactor = secrets if isinstance(secrets, Redactor) else Redactor(secrets)
         self.root = root or Path()
+        self.protected = (protected or Protected()).resolved()
+        """What tools may not write there, beside what is never written."""
         self.state: dict[str, Any] = {}
         """What tools remember for this conversation, such as its list of things to do."""
         self._shell: Shell | None = None
@@ -68,6 +74,7 @@ class Workspace:
     def kept_in(self, root: Path) -> Self:
         """Work in `root`, which stays when the conversation ends: who gave it removes it."""
         self._given_root = self.root = root
+        self._lasting = False
         return self
 
     def behind(self, sandbox: Sandbox) -> Self:
@@ -103,8 +110,13 @@ class Workspace:
                 await self._shell.close()
                 self._shell = None
             if self._shell is None:
-                self._shell = await Shell.start(self.sandbox, self.root, self.limits, self.redactor)
+                mounted = self._mounts()
+                self._shell = await Shell.start(self.sandbox, self.root, self.limits, mounted, self.redactor)
             return self._shell
+
+    def _mounts(self) -> list[Mount]:
+        """What of the folder is mounted by itself; nothing of a fresh one, which nobody will use but its tools."""
+        return [] if self._given_root is None else mounts(self.root, self.protected, lasting=self._lasting)
 
     async def try_sandbox(self) -> None:
         """Start the fence around a fresh folder and run a command in it; `HarnessFailed` if that does not work.
