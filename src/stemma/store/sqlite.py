@@ -164,7 +164,7 @@ class SQLiteStore:
     def names(self, run: str | None = None) -> list[str]:
         with self._reading() as db:
             question = "SELECT g.name FROM graph g LEFT JOIN run ON run.id = g.run WHERE g.name IS NOT NULL"
-            found = db.execute(f"{question} AND (?1 IS NULL OR run.name = ?1) ORDER BY g.name", (run,))
+            found = db.execute(f"{question} AND (:run IS NULL OR run.name = :run) ORDER BY g.name", {"run": run})
             return [name for (name,) in found]
 
     def metadata(self, name: str) -> dict[str, Any]:
@@ -194,8 +194,8 @@ class SQLiteStore:
                 " (SELECT count(*) FROM version WHERE graph = g.id),"
                 " (SELECT count(*) FROM placed WHERE graph = g.id), g.metadata"
                 " FROM graph g LEFT JOIN line ON line.id = g.line LEFT JOIN run ON run.id = g.run"
-                " WHERE g.name IS NOT NULL AND (?1 IS NULL OR run.name = ?1) ORDER BY g.name",
-                (run,),
+                " WHERE g.name IS NOT NULL AND (:run IS NULL OR run.name = :run) ORDER BY g.name",
+                {"run": run},
             )
             return [
                 GraphInfo(name, of, tip and tip.lower(), length, versions, calls, decode(about))
