@@ -866,7 +866,7 @@ def test_a_head_edited_while_the_end_grows_costs_two_small_rows_a_turn(store, pa
         graph.append(user(f"Q{turn}"))
         graph.record(assistant(f"A{turn}"), CALL)
         store.save(graph, "clock")
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT max(length(added)) FROM line WHERE depth > 0").fetchone()[0] < 20
         assert db.execute("SELECT count(*) FROM line").fetchone()[0] <= 2 * 60
     assert store.load("clock").lines() == graph.lines()

@@ -48,6 +48,8 @@ _COUNTED = ("graph", "line", "message", "call")
 APPLICATION_ID = int.from_bytes(b"stem", "big")
 _WAIT = 10.0
 """How many seconds a reader waits; it need not wait for a writer, only for a store that is made or recovered."""
+_MOST_IDLE = 4
+"""How many connections are kept for the next readers."""
 
 
 class SQLiteStore:
@@ -64,8 +66,8 @@ class SQLiteStore:
         self._token = object()
         self._closed = False
         self._process = os.getpid()
-        self._readers = threading.local()
-        self._open_connections: list[sqlite3.Connection] = []
+        self._idle: list[sqlite3.Connection] = []
+        """Connections to read with that nobody uses now. They are the store's, not a thread's: threads end."""
         self._reading_now = 0
         self._done_reading = threading.Condition()
         self._writer = Writer(self.path, lambda: self._connect(wait), wait)
@@ -242,8 +244,8 @@ class SQLiteStore:
             self._closed = True
             self._done_reading.wait_for(lambda: not self._reading_now)  # closing a connection in use is a crash
         self._writer.close()
-        for db in self._open_connections:
-            db.close()
+        while self._idle:
+            self._idle.pop().close()
 
     def __enter__(self) -> Self:
         return self
@@ -270,12 +272,13 @@ class SQLiteStore:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection of this thread, seeing one moment of the file."""
+        """A connection of its own, seeing one moment of the file."""
         with self._done_reading:
             self._check_open()
             self._reading_now += 1
+            db = self._idle.pop() if self._idle else None
         try:
-            db = self._reader()
+            db = db or self._reader()
             db.execute("BEGIN")
             try:
                 yield db
@@ -290,16 +293,21 @@ class SQLiteStore:
             raise StoreDamaged(f"{self.path}: {problem}; `stemma verify` names what is wrong") from problem
         finally:
             with self._done_reading:
+                if db is not None and len(self._idle) < _MOST_IDLE:
+                    self._idle.append(db)
+                elif db is not None:
+                    db.close()
                 self._reading_now -= 1
                 self._done_reading.notify_all()
 
     def _reader(self) -> sqlite3.Connection:
-        """The connection with which this thread reads."""
-        db: sqlite3.Connection | None = getattr(self._readers, "db", None)
-        if db is None:
-            db = self._readers.db = self._connect()
+        """A new connection to read with."""
+        db = self._connect()
+        try:
             db.execute("PRAGMA query_only = ON")
-            self._open_connections.append(db)
+        except sqlite3.Error:
+            db.close()
+            raise
         return db
 
     def _cannot(self, do: str, problem: sqlite3.OperationalError | OSError) -> StoreError:

@@ -17,7 +17,7 @@ _MOST_LINES = 2000
 _LONGEST_LINE = 2000
 _MOST_CHARS = 1 << 18
 """How much text one reading shows; there is always a next one."""
-_LONGEST_OLD = 1 << 20
+_LONGEST_OLD = 1 << 18
 """How many bytes the text may have that a patch replaces."""
 
 
@@ -93,7 +93,7 @@ def patch(path: str, old: str, new: str, here: Workspace, replace_all: bool = Fa
     if not sought:
         raise ToolError("the old text is empty; give the text to replace, or use write_file")
     if len(sought) > _LONGEST_OLD:
-        raise ToolError(f"the old text is longer than {_LONGEST_OLD >> 20} MB; give less of it, or use write_file")
+        raise ToolError(f"the old text is longer than {_LONGEST_OLD >> 10} KB; give less of it, or use write_file")
     found = size = 0
     beginning = b""
     with rooted.reading(here.root, path) as file, rooted.replacing(here.root, path) as target:

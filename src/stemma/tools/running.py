@@ -19,6 +19,10 @@ from stemma.errors import BadMessage
 from stemma.tools.tool import Tool, ToolError, ToolResult
 from stemma.tools.workspace import Workspace
 
+MOST_ARGUMENTS = 1 << 20
+"""The longest arguments that are read, in characters of JSON."""
+_LONG_ARGUMENTS = 1 << 14
+
 
 async def run_tool(
     tools: Mapping[str, Tool], name: str, arguments: Any, workspace: Workspace | None = None
@@ -29,7 +33,7 @@ async def run_tool(
         known = ", ".join(sorted(tools)) or "none"
         return failed(f"there is no tool {name!r}; the tools are: {known}")
     try:
-        values = read_arguments(tool, arguments)
+        values = await _read(tool, arguments)
     except ToolError as problem:
         return failed(str(problem))
     if tool.takes_workspace:
@@ -44,6 +48,13 @@ async def run_tool(
 def failed(why: str) -> ToolResult:
     """The result of a call that did not do what it was asked."""
     return ToolResult(text=f"Error: {why}", ok=False)
+
+
+async def _read(tool: Tool, arguments: Any) -> dict[str, Any]:
+    """`read_arguments`, in a thread if that may take long enough for other conversations to notice."""
+    if isinstance(arguments, str) and len(arguments) > _LONG_ARGUMENTS:
+        return await asyncio.to_thread(read_arguments, tool, arguments)
+    return read_arguments(tool, arguments)
 
 
 def read_arguments(tool: Tool, arguments: Any) -> dict[str, Any]:
@@ -77,6 +88,11 @@ def _takes_anything(function: Callable[..., Any]) -> bool:
 
 def _parse(tool: Tool, arguments: Any) -> dict[str, Any]:
     if isinstance(arguments, str):
+        if len(arguments) > MOST_ARGUMENTS:
+            raise ToolError(
+                f"the arguments of {tool.name} have {len(arguments)} characters, more than {MOST_ARGUMENTS}; "
+                "do it in several smaller calls"
+            )
         try:
             arguments = _from_json(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError) as problem:
