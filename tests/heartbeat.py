@@ -2,8 +2,8 @@
 
 A task asks to be woken every few milliseconds, and notes how late it was. What the kernel says a thread of this
 process spent waiting for a processor meanwhile is taken off: that is the machine's doing. So is collecting garbage
-that the tests before this one made. What is left is code that computes in the loop, waits in it, or holds the interpreter's
-lock in a thread.
+that the tests before this one made. What is left is code that computes in the loop, waits in it, or holds the lock of
+the interpreter in a thread.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """No shipped tool holds up the event loop, whatever it is given: others go on within 50 ms.
 
-Each input is the worst that we know for its tool. A tool that holds the loop does so every time, a hiccup of the machine
-does not, so the best of three runs counts.
+Each input is the worst that we know for its tool. A tool that holds the loop does so every time, and a hiccup of the
+machine does not, so the best of three runs counts.
 """
 
 import asyncio
