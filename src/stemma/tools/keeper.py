@@ -112,20 +112,29 @@ class Keeper:
         """End the fence and all that is in it."""
         self.tell("exit")
         self._input.close()
+        # asyncio tells the end of a process only when its pipes were read to their end, so somebody must read them.
+        reading = asyncio.ensure_future(self._read_to_the_end())
+        await self._gone()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._gone()
+        await _run(self._removal)
+        await asyncio.wait([reading], timeout=_PATIENCE)
+        for task in (reading, self._listening):
+            task.cancel()
+        self._process._transport.close()  # type: ignore[attr-defined]  # who left the group may still hold the pipes
+        await asyncio.sleep(0)  # a transport closes its pipe in the loop's next round, which may be the last
+
+    async def _gone(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await self._process.wait()
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
-        await _run(self._removal)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):  # read to its end, a pipe closes itself
-                while await self.output.read(1 << 16):
-                    pass
-                await self._listening
-        self._listening.cancel()
-        await asyncio.sleep(0)  # a transport closes its pipe in the loop's next round, which may be the last
+
+    async def _read_to_the_end(self) -> None:
+        with suppress(RuntimeError):  # a command that still runs reads it itself
+            while await self.output.read(1 << 16):
+                pass
+        await self._listening
 
 
 def says(name: str, what: str = "$?") -> str:
