@@ -162,7 +162,7 @@ class Broken(Bubblewrap):
         super().__init__()
         self.works = works
 
-    def launch(self, argv, root, limits):
+    def launch(self, argv, root, limits, mounts=()):
         self.works -= 1
         if self.works >= 0:
             return super().launch(argv, root, limits)

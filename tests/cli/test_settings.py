@@ -320,6 +320,7 @@ def test_every_setting_says_what_a_project_could_do_with_it():
     assert harmless == {
         *(f"agent.{name}" for name in ("system", "ephemeral", "save_trajectories", "turns", "tokens", "seconds")),
         *(f"agent.compaction_{name}" for name in ("threshold", "keep_last")),
+        *(f"agent.tool_{name}" for name in ("seconds", "output_chars")),
         *(f"models.*.{name}" for name in ("context_window", "protocol", "reasoning_field", "tokens")),
         *(f"models.*.timeouts.{name}" for name in ("connect", "first_byte", "between_bytes", "total")),
         *(f"models.*.retries.{name}" for name in ("attempts", "first", "longest")),

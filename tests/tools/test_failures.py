@@ -108,23 +108,20 @@ from stemma.tools.workspace import Workspace
 
 async def search():
     tools = {tool.name: tool for tool in files.TOOLS}
-    return await run_tool(tools, "search_files", '{"pattern": "needle"}', Workspace(root=Path(sys.argv[1])))
-
-def read(root, path):
     taken = []
     try:
         while True:
             taken.append(os.open("/dev/null", os.O_RDONLY))
     except OSError:
-        os.close(taken.pop())  # enough for the folder, and not for the file
+        for _ in range(int(sys.argv[2])):
+            os.close(taken.pop())
     try:
-        return read_bytes(root, path)
+        return await run_tool(tools, "search_files", '{"pattern": "needle"}', Workspace(root=Path(sys.argv[1])))
     finally:
         for one in taken:
             os.close(one)
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-read_bytes, files.read_bytes = files.read_bytes, read
 try:
     print(asyncio.run(search()))
 except OutOfResources as problem:
@@ -132,9 +129,10 @@ except OutOfResources as problem:
 """
 
 
-def test_a_search_that_cannot_open_files_fails_and_does_not_say_that_nothing_matches(tmp_path):
+@pytest.mark.parametrize("left", [0, 1, 4])
+def test_a_search_without_descriptors_fails_and_does_not_say_that_nothing_matches(tmp_path, left):
     (tmp_path / "a.txt").write_text("needle")
-    argv = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path)]
+    argv = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path), str(left)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert "out of resources: Too many open files" in done.stdout, done.stdout + done.stderr
 

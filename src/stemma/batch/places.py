@@ -23,7 +23,7 @@ from stemma.batch.claims import alone
 from stemma.batch.prompts import BadPrompt, Row
 from stemma.errors import StemmaError
 from stemma.formats.export import write_whole
-from stemma.tools.rooted import write_bytes
+from stemma.tools.rooted import replacing
 from stemma.tools.tool import ToolError
 from stemma.tools.workspace import NOBODY, own_folder, remove_folder
 
@@ -146,7 +146,8 @@ class Places:
 
 def _write(folder: Path, name: str, text: str, row: Row) -> None:
     try:
-        write_bytes(folder, name, text.encode("utf-8", "surrogateescape"))
+        with replacing(folder, name, None) as target:  # a row may put a repository there, hooks included
+            target.write(text.encode("utf-8", "surrogateescape"))
     except ToolError as problem:  # such as a link in the copy of `cwd` that leads out of it
         raise BadPrompt(f"row {row.index + 1}: `files` names {name!r}: {problem}") from problem
 

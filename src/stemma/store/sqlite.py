@@ -49,6 +49,8 @@ _COUNTED = ("graph", "line", "message", "call")
 APPLICATION_ID = int.from_bytes(b"stem", "big")
 _WAIT = 10.0
 """How many seconds a reader waits; it need not wait for a writer, only for a store that is made or recovered."""
+_MOST_IDLE = 4
+"""How many connections are kept for the next readers."""
 
 
 class SQLiteStore:
@@ -65,8 +67,8 @@ class SQLiteStore:
         self._token = object()
         self._closed = False
         self._process = os.getpid()
-        self._readers = threading.local()
-        self._open_connections: list[sqlite3.Connection] = []
+        self._idle: list[sqlite3.Connection] = []
+        """Connections to read with that nobody uses now. They are the store's, not a thread's: threads end."""
         self._reading_now = 0
         self._done_reading = threading.Condition()
         self._identity = Identity(self.path)
@@ -167,7 +169,7 @@ class SQLiteStore:
     def names(self, run: str | None = None) -> list[str]:
         with self._reading() as db:
             question = "SELECT g.name FROM graph g LEFT JOIN run ON run.id = g.run WHERE g.name IS NOT NULL"
-            found = db.execute(f"{question} AND (?1 IS NULL OR run.name = ?1) ORDER BY g.name", (run,))
+            found = db.execute(f"{question} AND (:run IS NULL OR run.name = :run) ORDER BY g.name", {"run": run})
             return [name for (name,) in found]
 
     def metadata(self, name: str) -> dict[str, Any]:
@@ -197,8 +199,8 @@ class SQLiteStore:
                 " (SELECT count(*) FROM version WHERE graph = g.id),"
                 " (SELECT count(*) FROM placed WHERE graph = g.id), g.metadata"
                 " FROM graph g LEFT JOIN line ON line.id = g.line LEFT JOIN run ON run.id = g.run"
-                " WHERE g.name IS NOT NULL AND (?1 IS NULL OR run.name = ?1) ORDER BY g.name",
-                (run,),
+                " WHERE g.name IS NOT NULL AND (:run IS NULL OR run.name = :run) ORDER BY g.name",
+                {"run": run},
             )
             return [
                 GraphInfo(name, of, tip and tip.lower(), length, versions, calls, decode(about))
@@ -247,8 +249,8 @@ class SQLiteStore:
         try:
             self._writer.close()
         finally:
-            for db in self._open_connections:
-                db.close()
+            while self._idle:
+                self._idle.pop().close()
 
     def __enter__(self) -> Self:
         return self
@@ -281,13 +283,14 @@ class SQLiteStore:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection of this thread, seeing one moment of the file."""
+        """A connection of its own, seeing one moment of the file."""
         with self._done_reading:
             self._check_open()
             self._reading_now += 1
+            db = self._idle.pop() if self._idle else None
         try:
             self._identity.check()
-            db = self._reader()
+            db = db or self._reader()
             db.execute("BEGIN")
             try:
                 yield db
@@ -302,16 +305,21 @@ class SQLiteStore:
             raise StoreDamaged(f"{self.path}: {problem}; `stemma verify` names what is wrong") from problem
         finally:
             with self._done_reading:
+                if db is not None and len(self._idle) < _MOST_IDLE:
+                    self._idle.append(db)
+                elif db is not None:
+                    db.close()
                 self._reading_now -= 1
                 self._done_reading.notify_all()
 
     def _reader(self) -> sqlite3.Connection:
-        """The connection with which this thread reads."""
-        db: sqlite3.Connection | None = getattr(self._readers, "db", None)
-        if db is None:
-            db = self._readers.db = self._connect()
+        """A new connection to read with."""
+        db = self._connect()
+        try:
             db.execute("PRAGMA query_only = ON")
-            self._open_connections.append(db)
+        except sqlite3.Error:
+            db.close()
+            raise
         return db
 
     def _cannot(self, do: str, problem: sqlite3.OperationalError | OSError) -> StoreError:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from stemma.errors import HarnessFailed, InternalError, OutOfResources
 from stemma.tools.tool import Tool, ToolError
 
-_EXHAUSTED = frozenset(
+EXHAUSTED = frozenset(
     {
         errno.EMFILE,
         errno.ENFILE,
@@ -27,6 +27,7 @@ _EXHAUSTED = frozenset(
         errno.EIO,
     }
 )
+"""Errors of the system that mean that this machine has something no more."""
 _NO_THREAD = "can't start new thread"
 """What Python's own RuntimeError says when the system has no thread left."""
 
@@ -50,7 +51,7 @@ def exhaustion(problem: BaseException) -> OutOfResources | None:
     for one in _causes(problem):
         if isinstance(one, OutOfResources):
             return one
-        if isinstance(one, OSError) and one.errno in _EXHAUSTED:
+        if isinstance(one, OSError) and one.errno in EXHAUSTED:
             return OutOfResources(f"{one.strerror or one} ({errno.errorcode[one.errno]})")
         if isinstance(one, MemoryError):
             return OutOfResources("out of memory")

@@ -160,26 +160,33 @@ class Keeper:
         """End the fence and all that is in it."""
         self.tell("exit")
         self._input.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                await self._process.wait()
+        # asyncio tells the end of a process only when its pipes were read to their end, so somebody must read them.
+        reading = asyncio.ensure_future(self._read_to_the_end())
+        await self._gone(_PATIENCE)
         self.kill()
-        with suppress(TimeoutError):  # one that hangs in the kernel is left to it
-            async with asyncio.timeout(self.answer_seconds):
-                await self._process.wait()
+        await self._gone(self.answer_seconds)  # one that hangs in the kernel is left to it
         with suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(_PATIENCE):
                 await self._input.wait_closed()
         await _run(self._removal)
         if self._group is not None:
             await self._group.remove()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):  # read to its end, a pipe closes itself
-                while await self.output.read(1 << 16):
-                    pass
-                await self._listening
-        self._listening.cancel()
+        await asyncio.wait([reading], timeout=_PATIENCE)
+        for task in (reading, self._listening):
+            task.cancel()
+        self._process._transport.close()  # type: ignore[attr-defined]  # who left the group may still hold the pipes
         await asyncio.sleep(0)  # a transport closes its pipe in the loop's next round, which may be the last
+
+    async def _gone(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+
+    async def _read_to_the_end(self) -> None:
+        with suppress(RuntimeError):  # a command that still runs reads it itself
+            while await self.output.read(1 << 16):
+                pass
+        await self._listening
 
 
 async def _started(launch: Launch, root: Path, group: ControlGroup | None) -> asyncio.subprocess.Process:

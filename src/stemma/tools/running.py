@@ -6,6 +6,7 @@ the harness could not do is no answer and rises as `HarnessFailed` (`tools/failu
 tool's failure becomes data. `tests/tools/test_tool.py` proves it.
 """
 
+import asyncio
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -22,6 +23,10 @@ from stemma.tools.kept import Kept
 from stemma.tools.tool import OUTPUT_CHARS, SECONDS, Tool, ToolError, ToolResult
 from stemma.tools.workspace import Workspace
 
+MOST_ARGUMENTS = 1 << 20
+"""The longest arguments that are read, in characters of JSON."""
+_LONG_ARGUMENTS = 1 << 14
+
 
 async def run_tool(
     tools: Mapping[str, Tool], name: str, arguments: Any, workspace: Workspace | None = None
@@ -32,7 +37,7 @@ async def run_tool(
         known = ", ".join(sorted(tools)) or "none"
         return failed(f"there is no tool {name!r}; the tools are: {known}")
     try:
-        values = read_arguments(tool, arguments)
+        values = await _read(tool, arguments)
     except ToolError as problem:
         return failed(str(problem))
     if tool.takes_workspace:
@@ -53,6 +58,13 @@ async def run_tool(
 def failed(why: str) -> ToolResult:
     """The result of a call that did not do what it was asked."""
     return ToolResult(text=f"Error: {why}", ok=False)
+
+
+async def _read(tool: Tool, arguments: Any) -> dict[str, Any]:
+    """`read_arguments`, in a thread if that may take long enough for other conversations to notice."""
+    if isinstance(arguments, str) and len(arguments) > _LONG_ARGUMENTS:
+        return await asyncio.to_thread(read_arguments, tool, arguments)
+    return read_arguments(tool, arguments)
 
 
 def read_arguments(tool: Tool, arguments: Any) -> dict[str, Any]:
@@ -86,6 +98,11 @@ def _takes_anything(function: Callable[..., Any]) -> bool:
 
 def _parse(tool: Tool, arguments: Any) -> dict[str, Any]:
     if isinstance(arguments, str):
+        if len(arguments) > MOST_ARGUMENTS:
+            raise ToolError(
+                f"the arguments of {tool.name} have {len(arguments)} characters, more than {MOST_ARGUMENTS}; "
+                "do it in several smaller calls"
+            )
         try:
             arguments = _from_json(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError) as problem:

@@ -6,6 +6,7 @@ redirects are not followed. `tests/tools/test_web.py` asks a server that speaks 
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import aiohttp
@@ -15,7 +16,8 @@ from stemma.redact import Redactor, secrets_in
 from stemma.tools.tool import ToolError
 from stemma.tools.web_access import WebAccess, WebNotSet
 
-_MOST_BYTES = 2 << 20
+_MOST_BYTES = 1 << 19
+_LONGEST_FIELD = 10_000
 
 
 class SearchFailed(ToolError):
@@ -101,7 +103,8 @@ async def search(query: str, limit: int, access: WebAccess) -> list[Hit]:
     for name in provider.found:
         answer = answer.get(name) if isinstance(answer, dict) else None
     hits = answer if isinstance(answer, list) else []
-    return [_hit(hit, provider.fields) for hit in hits if isinstance(hit, dict)][:limit]
+    found, redactor = islice((hit for hit in hits if isinstance(hit, dict)), limit), _redactor(access)
+    return [_hit(hit, provider.fields, redactor) for hit in found]
 
 
 async def _ask(provider: Provider, query: str, limit: int, access: WebAccess) -> Any:
@@ -119,12 +122,14 @@ async def _ask(provider: Provider, query: str, limit: int, access: WebAccess) ->
             **words,
         ) as response,
     ):
-        body = await response.content.read(_MOST_BYTES)
-        while len(body) < _MOST_BYTES and (more := await response.content.read(_MOST_BYTES - len(body))):
+        body = bytearray()
+        while len(body) <= _MOST_BYTES and (more := await response.content.read(_MOST_BYTES)):
             body += more
         if response.status != 200:
             said = _redactor(access).start(body[:2000].decode("utf-8", "replace"), 200)
             raise SearchFailed(f"{access.provider} answered {response.status}: {said}")
+    if len(body) > _MOST_BYTES:
+        raise SearchFailed(f"{access.provider} answered with more than {_MOST_BYTES >> 10} KB")
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError:
@@ -142,6 +147,12 @@ def _address(access: WebAccess, provider: Provider) -> str:
     return access.search_url.rstrip("/").removesuffix("/search") + "/search"
 
 
-def _hit(found: dict[str, Any], fields: tuple[str, str, str]) -> Hit:
-    title, url, text = (" ".join(str(found.get(field) or "").split()) for field in fields)
+def _hit(found: dict[str, Any], fields: tuple[str, str, str], redactor: Redactor) -> Hit:
+    title, url, text = (_text(found.get(field), redactor) for field in fields)
     return Hit(title, url, text)
+
+
+def _text(value: Any, redactor: Redactor) -> str:
+    if not isinstance(value, str):
+        return ""
+    return " ".join(redactor.start(value[: 2 * _LONGEST_FIELD], _LONGEST_FIELD).split())

@@ -99,7 +99,7 @@ class Workspace:
             await self._shell.close()
             self._shell = None
         if self._given_root is None:
-            remove_folder(self.root)
+            await asyncio.to_thread(remove_folder, self.root)
 
     async def shell(self) -> "Shell":
         """The conversation's shell, started when first needed and again if it has ended."""
