@@ -57,6 +57,11 @@ def test_a_row_puts_files_and_a_copy_of_its_folder_into_the_place(tmp_path, plac
     assert (source / "deep" / "a.txt").read_text() == "from the folder"
 
 
+def test_a_row_may_put_a_repository_there(places):
+    places.furnish("task", as_row({"prompt": "p", "files": {".git/hooks/pre-commit": "#!/bin/sh"}}, 0))
+    assert (places.path("task") / ".git" / "hooks" / "pre-commit").read_text() == "#!/bin/sh"
+
+
 def test_a_place_that_a_crash_left_is_taken_as_it_is(places):
     places.furnish("task", ROW)
     (places.path("task") / "a.txt").write_text("worked on")

@@ -123,9 +123,9 @@ def test_what_is_written_is_read_and_paths_as_the_shell_shows_them_work(root):
     assert not [p for p in (root / "a" / "b").iterdir() if p.name.endswith(".partial")]
 
 
-def use(root, name, arguments):
+def use(root, name, arguments, **more):
     async def run():
-        workspace = await Workspace(root=root).open()
+        workspace = await Workspace(root=root, **more).open()
         return await run_tool({tool.name: tool for tool in TOOLS}, name, arguments, workspace)
 
     return asyncio.run(run())
@@ -139,6 +139,21 @@ def test_the_file_tools_read_write_patch_and_search(root):
     assert "nearest line is 'a = 9'" in use(root, "patch", {"path": "x.py", "old": "a = 8", "new": ""}).text
     assert use(root, "search_files", {"pattern": r"a = \d", "glob": "*.py"}).text == "x.py:1:a = 9"
     assert use(root, "search_files", {"pattern": "("}).text.startswith("Error")
+
+
+@pytest.mark.parametrize("letter", [".", "é", "😀"])
+@pytest.mark.parametrize("before", [1975, 1990, 1999, 2000])
+def test_no_cut_of_a_line_leaves_a_part_of_a_secret(root, before, letter):
+    key = "Zx81Qw92Er73Ty64Ui55"
+    (root / "file").write_text(letter * before + key + letter * 9000)
+    for name, arguments in {
+        "read_file": {"path": "file"},
+        "search_files": {"pattern": key},
+        "patch": {"path": "file", "old": f"{letter * 110}!", "new": ""},
+    }.items():
+        text = use(root, name, arguments, secrets=[key]).text
+        assert letter * 1900 in text
+        assert not any(key[at : at + 3] in text for at in range(len(key) - 2))
 
 
 def mode(path):

@@ -1,6 +1,7 @@
 """A search finds what `re` finds, is bounded whatever it looks for and wherever, and stops nobody."""
 
 import asyncio
+import errno
 import os
 import re
 import time
@@ -111,6 +112,14 @@ def test_a_search_finds_in_the_folder_it_was_asked_for_by_the_paths_of_the_works
     assert asyncio.run(search(tmp_path, "/workspace/a/b", "needle", "a/*")) == "a/b/c.py:1:needle"
     with pytest.raises(ToolError, match="there is no 'none' there"):
         asyncio.run(search(tmp_path, "none", "needle", "*"))
+
+
+def test_a_machine_that_has_nothing_left_is_no_file_to_pass_over(tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to("nowhere")
+    assert asyncio.run(search(tmp_path, ".", "needle", "*")) == "no matches"
+    monkeypatch.setattr(searching, "EXHAUSTED", {errno.ELOOP})
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        asyncio.run(search(tmp_path, ".", "needle", "*"))
 
 
 def test_a_search_over_many_files_is_quick(tmp_path):

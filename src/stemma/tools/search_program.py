@@ -53,7 +53,7 @@ def _say(what: object) -> None:
     sys.stdout.flush()
 
 
-def files_below(folder: int, prefix: str, glob: str, exhausted: Container[int]) -> Iterator[tuple[str, int]]:
+def files_below(folder: int, prefix: str, glob: str, exhausted: Container[int] = ()) -> Iterator[tuple[str, int]]:
     """The plain files below an open folder whose name fits, in order of name: the path of each, and it, open.
 
     What cannot be opened is passed over, but not if that is an error in `exhausted`.
