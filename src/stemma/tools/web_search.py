@@ -132,7 +132,7 @@ async def _ask(provider: Provider, query: str, limit: int, access: WebAccess) ->
         raise SearchFailed(f"{access.provider} answered with more than {_MOST_BYTES >> 10} KB")
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise SearchFailed(f"{access.provider} answered with something that is not JSON") from None
 
 
