@@ -1,18 +1,35 @@
-# `make demo` and `make test` need Python 3.11+, make and nothing else; each installs what it uses into .venv.
+# `make demo` and `make test` need Python 3.11+, make and nothing else; each installs what it uses into .venv, or with
+# PYTHON=… into an environment of that interpreter's own, such as .venv-3.12.
 
 PYTHON ?= python3
-VENV := .venv
+VENV := $(if $(filter file,$(origin PYTHON)),.venv,.venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN := $(VENV)/bin
 # Programs that some tests run, and the Debian packages they come in. Without them those tests are skipped with a
 # message that names the package.
 SYSTEM_PACKAGES := strace:strace bwrap:bubblewrap ps:procps
 
-.PHONY: demo test test-slow test-trainers lint format bench clean
+.PHONY: demo test test-pythons test-slow test-trainers lint format bench clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.test system-packages lint
+test: system-packages lint test-only
+
+# The fast tests with every interpreter that is found, on the PATH and with pyenv, one after the other.
+VERSIONS := 3.11 3.12 3.13 3.14
+
+test-pythons: system-packages
+	@tested=""; failed=""; for version in $(VERSIONS); do \
+		python=$$(for one in "$$(command -v python$$version)" $$HOME/.pyenv/versions/$$version.*/bin/python; do \
+			[ -x "$$one" ] && "$$one" -c '' 2>/dev/null && echo "$$one" && break; done); \
+		if [ -z "$$python" ]; then echo "Python $$version: not found"; continue; fi; \
+		echo "Python $$version: $$python"; tested="$$tested $$version"; \
+		$(MAKE) --no-print-directory test-only PYTHON="$$python" || failed="$$failed $$version"; \
+	done; \
+	echo "tested:$${tested:- none}; failed:$${failed:- none}"; [ -n "$$tested" ] && [ -z "$$failed" ]
+
+.PHONY: test-only
+test-only: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2
 
 test-slow: $(VENV)/.test system-packages
@@ -64,8 +81,21 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local]'
 	@touch $@ $(VENV)/.run
 
+define OPTIONAL
+from importlib.metadata import requires
+wanted = [line.split(";") for line in requires("stemmata") if "extra ==" in line]
+print(*{package.strip() for package, extra in wanted if "test" not in extra})
+endef
+export OPTIONAL
+
+# Not every optional package has a wheel for every Python: the tests that need one that is missing are skipped, by name.
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@optional=$$($(BIN)/python -c "$$OPTIONAL"); \
+	install="$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all:"; \
+	$$install $$optional 2>/dev/null || for package in $$optional; do \
+		$$install "$$package" 2>/dev/null || echo "there is no $$package for this Python; the tests that need it are skipped"; \
+	done
 	@touch $@ $(VENV)/.run
 
 .PHONY: system-packages

@@ -1,16 +1,31 @@
-"""What all tests share: how hypothesis runs, and a thread whose stack is short."""
+"""What all tests share: how hypothesis runs, skips for packages that are missing, and a thread whose stack is short."""
 
+import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 from hypothesis import settings
 
+from stemma.errors import MissingExtra
+
 settings.register_profile("local", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)  # the same examples in every run
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """A test that needs an optional package which is not installed is skipped, with the words that name the package."""
+    try:
+        return (yield)
+    except MissingExtra as problem:
+        package = getattr(problem.__cause__, "name", None)
+        if package is None or importlib.util.find_spec(package.partition(".")[0]) is not None:
+            raise
+        pytest.skip(str(problem))
 
 
 @pytest.fixture

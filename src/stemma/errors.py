@@ -16,6 +16,9 @@ Each says what is wrong, which one, and what to do; each is also the standard ty
     ├── MissingExtra (ImportError)   an optional package that is not installed, with the command that installs it
     ├── NotFound (LookupError)       no such graph, node or message
     ├── Ambiguous (LookupError)      an id prefix that fits several
+    ├── HarnessFailed (RuntimeError) what this machine or program could not do for a tool call
+    │   ├── OutOfResources           no descriptors, processes, memory or disk space left
+    │   └── InternalError            a fault in stemma itself
     └── StoreError (RuntimeError)
         ├── StoreMissing             there is no store at that path
         ├── StoreTooNew              written by a newer stemma
@@ -23,6 +26,7 @@ Each says what is wrong, which one, and what to do; each is also the standard ty
         ├── StoreBusy                another process is writing and did not finish in time
         ├── NameTaken                the name holds another conversation, or a newer state of this one
         ├── StoreClosed              used after close()
+        ├── StoreVanished            its file was removed or replaced while it was open
         └── NotWritten               the disk refused; nothing was recorded
 """
 
@@ -87,6 +91,28 @@ class Ambiguous(StemmaError, LookupError):
     """An id prefix that fits several."""
 
 
+class HarnessFailed(StemmaError, RuntimeError):
+    """What this machine or this program could not do for a tool call, although the model asked for nothing wrong.
+
+    It is never a tool result. The call is tried again if `retryable`, then the task fails as it does when the model's
+    endpoint fails. A tool of your own may raise it, too.
+    """
+
+    retryable = True
+    """Whether the same call may succeed a moment later."""
+    retry_after: float | None = None
+
+
+class OutOfResources(HarnessFailed):
+    """No descriptors, processes, memory or disk space are left."""
+
+
+class InternalError(HarnessFailed):
+    """A fault in stemma itself."""
+
+    retryable = False
+
+
 class StoreError(StemmaError, RuntimeError):
     """Something about a store file."""
 
@@ -113,6 +139,10 @@ class NameTaken(StoreError):
 
 class StoreClosed(StoreError):
     """The store was used after close()."""
+
+
+class StoreVanished(StoreError):
+    """The store's file was removed or replaced while it was open."""
 
 
 class NotWritten(StoreError):

@@ -1,7 +1,10 @@
 """The agent from Python: functions as tools, conversations that can go on, trajectories saved once."""
 
 import asyncio
+import errno
 import json
+
+import pytest
 
 from stemma import MessageGraph, load_trajectories
 from stemma.agent.agent import Agent
@@ -9,6 +12,7 @@ from stemma.agent.limits import Limits
 from stemma.agent.subagent import delegation
 from stemma.formats.files import COMPLETED_FILE, FAILED_FILE
 from stemma.models.errors import EndpointFailed
+from stemma.models.retry import Retries
 from stemma.models.scripted import ScriptedModel
 from stemma.tools.files import TOOLS as FILE_TOOLS
 from stemma.tools.tool import as_tool
@@ -108,7 +112,7 @@ def test_a_subagent_works_with_tools_of_its_own_and_its_conversation_hangs_on_th
             return call("add", f'{{"a": {a}, "b": {b}}}', "s")
         return said["content"]
 
-    agent = Agent(model=ScriptedModel(script), limits=Limits(turns=5))
+    agent = Agent(model=ScriptedModel(script), limits=Limits(turns=6))  # its own two, and two of each subagent
     agent.offer(delegation(agent, [as_tool(add)]))
     conversation = agent.run_sync("go")
     assert conversation.answer == "[1] 5\n\n[2] 9"
@@ -118,17 +122,40 @@ def test_a_subagent_works_with_tools_of_its_own_and_its_conversation_hangs_on_th
     assert len(conversation.graph.lines()) == 3
 
 
-def test_a_subagent_that_fails_is_told_to_the_one_who_asked():
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [(EndpointFailed("down"), "model error: EndpointFailed: down"), (None, "harness error: OutOfResources: Too many")],
+)
+def test_a_subagent_that_the_endpoint_or_the_harness_failed_is_no_answer_for_the_one_who_asked(problem, said):
+    def fragile() -> str:
+        """Work."""
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    def script(request):
+        last = request.messages[-1]
+        if last["content"] == "go":
+            return call("delegate_task", '{"tasks": [{"goal": "fail"}]}')
+        return problem or call("fragile", "{}")
+
+    agent = Agent(model=ScriptedModel(script), tool_retries=Retries(attempts=1))
+    agent.offer(delegation(agent, [as_tool(fragile)]))
+    conversation = agent.run_sync("go")
+    assert conversation.stop_reason == "harness error"
+    assert said in conversation.stopped.detail
+    assert [m["role"] for m in conversation.graph] == ["user", "assistant"]
+
+
+def test_a_subagent_that_met_a_limit_is_told_to_the_one_who_asked():
     def script(request):
         said = request.messages[-1]
         if said["content"] == "go":
             return call("delegate_task", '{"tasks": [{"goal": "fail"}]}')
-        return EndpointFailed("down") if said["content"] == "fail" else said["content"]
+        return "" if said["content"] == "fail" else said["content"]
 
     agent = Agent(model=ScriptedModel(script))
     agent.offer(delegation(agent, []))
     conversation = agent.run_sync("go")
-    assert "no answer: model error" in conversation.answer
+    assert "no answer: empty" in conversation.answer
 
 
 def test_usage_and_cost_are_summed_and_unknown_cost_stays_unknown():

@@ -98,7 +98,7 @@ class Seen:
             """Look somewhere."""
             return ToolResult(text=output, ok=ok)
 
-        self.tools = [as_tool(look)]
+        self.tools = [as_tool(look, output_chars=1_000_000)]
         setup = Setup(
             model=self.model,
             tools={tool.name: tool for tool in self.tools},

@@ -1,6 +1,7 @@
 """The loop asks, records, runs tools, records and repeats; it stops for named reasons and loses nothing."""
 
 import asyncio
+import errno
 import json
 
 import pytest
@@ -11,8 +12,11 @@ from stemma.agent.context import Guidance
 from stemma.agent.facts import Asking, Compacted, Replied, Stopped, ToolRan, ToolStarted
 from stemma.agent.limits import Limits
 from stemma.agent.loop import Setup, converse
+from stemma.errors import OutOfResources
 from stemma.models.errors import EndpointFailed
+from stemma.models.retry import Retries, watcher
 from stemma.models.scripted import ScriptedModel
+from stemma.tools.sandbox import NoSandbox
 from stemma.tools.tool import as_tool
 
 
@@ -231,3 +235,91 @@ def test_a_cut_reply_stops_with_length_unless_only_its_thought_was_cut(extra, re
         return [fact async for fact in converse(MessageGraph([{"role": "user", "content": "hi"}]), setup)]
 
     assert asyncio.run(facts())[-1] == Stopped(reason)
+
+
+# ── what the harness could not do ────────────────────────────────────────────────────────────────────────────────
+
+
+SOON = Retries(attempts=3, first=0.001)
+
+
+def fails(times, problem=None):
+    """A tool that cannot be run so many times, and how often it was tried."""
+    tried = []
+
+    def fragile() -> str:
+        """Work."""
+        tried.append(1)
+        if len(tried) <= times:
+            raise problem or OSError(errno.EMFILE, "Too many open files")
+        return "fine"
+
+    return as_tool(fragile), tried
+
+
+def stops(graph, script, tool, **more):
+    setup = Setup(model=ScriptedModel(script), tools={**TOOLS, tool.name: tool}, tool_retries=SOON, **more)
+
+    async def collect():
+        return [fact async for fact in converse(graph, setup)]
+
+    return asyncio.run(collect())
+
+
+def test_a_call_that_the_harness_could_not_run_is_tried_again_and_the_model_never_hears_of_it():
+    graph, (tool, tried) = question(), fails(2)
+    facts = stops(graph, [asking(call("fragile")), "done"], tool)
+    assert facts[-1] == Stopped("answer")
+    assert len(tried) == 3
+    assert [m["content"] for m in graph if m["role"] == "tool"] == ["fine"]
+
+
+def test_one_that_never_runs_stops_the_conversation_with_the_call_open_and_later_it_goes_on_there():
+    graph, (tool, tried) = question(), fails(3)
+    facts = stops(graph, [asking(call("fragile"))], tool)
+    assert facts[-1] == Stopped("harness error", "OutOfResources: Too many open files (EMFILE)")
+    assert len(tried) == 3
+    assert graph[-1]["role"] == "assistant"
+    assert stops(graph, ["done"], tool)[-1] == Stopped("answer")
+    assert graph[-2]["content"] == "fine"
+
+
+def test_a_failure_that_does_not_pass_is_not_waited_for():
+    graph, (tool, tried) = question(), fails(9, NoSandbox("there is none"))
+    assert stops(graph, [asking(call("fragile"))], tool)[-1].reason == "harness error"
+    assert len(tried) == 1
+
+
+def test_beside_a_call_that_is_tried_again_the_others_run_once_and_results_keep_their_order():
+    graph, (tool, _) = question(), fails(2)
+    ran = []
+
+    def count() -> int:
+        """Count."""
+        ran.append(1)
+        return len(ran)
+
+    calls = [call("fragile", call_id="a"), call("count", call_id="b")]
+    model = ScriptedModel([asking(*calls), "done"])
+    setup = Setup(model=model, tools={"fragile": tool, "count": as_tool(count)}, tool_retries=SOON)
+
+    async def collect():
+        return [fact async for fact in converse(graph, setup)]
+
+    assert asyncio.run(collect())[-1] == Stopped("answer")
+    assert [m["content"] for m in graph if m["role"] == "tool"] == ["fine", "1"]
+
+
+def test_each_wait_is_told_to_whoever_watches_the_task():
+    told = []
+    graph, (tool, _) = question(), fails(2)
+
+    async def collect():
+        watcher.set(lambda problem, seconds: told.append(type(problem)))
+        setup = Setup(
+            model=ScriptedModel([asking(call("fragile")), "done"]), tools={"fragile": tool}, tool_retries=SOON
+        )
+        return [fact async for fact in converse(graph, setup)]
+
+    asyncio.run(collect())
+    assert told == [OutOfResources] * 2

@@ -2,6 +2,7 @@ import asyncio
 import json
 from collections import Counter
 
+import msgspec
 import pytest
 
 from batches import add, adder, adding_agent, bytes_of, calls, lines_of, records_of
@@ -15,6 +16,7 @@ from stemma.batch.files import RunFiles
 from stemma.batch.outputs import shape_of
 from stemma.batch.plan import Selection
 from stemma.batch.recipe import ChangedRecipe
+from stemma.batch.record import as_metadata
 from stemma.formats.entries import entry_metadata
 from stemma.models.errors import EndpointFailed, Refused
 from stemma.models.scripted import ScriptedModel
@@ -269,6 +271,65 @@ def test_a_reward_function_that_fails_leaves_the_conversation_and_says_so(tmp_pa
     assert results[0].record.status == "completed"
     assert results[0].record.reward_failure.kind == "ZeroDivisionError"
     assert batch.statistics["left_out"] == {"unscored": 1}
+
+
+def test_why_a_reward_function_failed_is_in_the_statistics_and_in_the_failures(tmp_path):
+    def picky(scored):
+        raise ValueError(f"no key for {scored.metadata['level']}")
+
+    batch, _ = run([{"prompt": f"p{i}", "level": i % 2} for i in range(3)], tmp_path, reward=picky)
+    assert batch.statistics["reward_errors"] == {"ValueError: no key for 0": 2, "ValueError: no key for 1": 1}
+    lines = lines_of(tmp_path / "r" / "failures.jsonl")
+    assert [(line["what"], line["error"], line["text"]) for line in lines] == [
+        ("reward", "ValueError", f"no key for {i % 2}") for i in range(3)
+    ]
+
+
+@pytest.mark.parametrize("rewards", [[1e308, 1e308, 1e308], [-1e308, -1e308], [1.7e308, -1.7e308, 5.0]])
+def test_rewards_at_the_end_of_what_a_float_holds_have_statistics(tmp_path, rewards):
+    rows = [{"prompt": f"p{i}", "score": reward} for i, reward in enumerate(rewards)]
+    batch, _ = run(rows, tmp_path, reward=lambda scored: scored.metadata["score"])
+    found = batch.statistics["rewards"]
+    assert (found["scored"], found["max"]) == (len(rewards), max(rewards))
+    assert abs(found["mean"]) <= 1.1e308
+
+
+async def narrated(scored):
+    """Says more than a trajectory can carry, for some conversations."""
+    if scored.metadata["odd"]:
+        scored.graph.append({"role": "narrator", "content": "And so it ended."})
+    return 1.0
+
+
+def test_a_conversation_that_cannot_be_exported_ends_no_run_and_is_named_with_the_reason(tmp_path):
+    rows = [{"prompt": f"p{i}", "odd": i == 1} for i in range(4)]
+    batch, results = run(rows, tmp_path, reward=narrated, batch_size=2)
+    assert len(results) == 4
+    assert (batch.statistics["exported"], batch.statistics["left_out"]) == (3, {"not exportable": 1})
+    assert [entry["prompt_index"] for entry in lines_of(tmp_path / "r" / "trajectories.jsonl")] == [0, 2, 3]
+    (line,) = lines_of(tmp_path / "r" / "failures.jsonl")
+    assert (line["prompt_index"], line["what"], line["error"]) == (1, "export", "BadMessage")
+    assert "narrator" in line["text"]
+    (why,) = batch.statistics["export_errors"]
+    assert "narrator" in why
+    before = bytes_of(tmp_path / "r")
+    again, results = run(rows, tmp_path, reward=narrated, batch_size=2)
+    assert (results, again.statistics["exported"]) == ([], 3)
+    assert bytes_of(tmp_path / "r") == before
+
+
+def test_a_conversation_that_an_earlier_run_could_not_export_is_found_when_files_are_made_again(tmp_path):
+    rows = [{"prompt": f"p{i}", "odd": i == 1} for i in range(4)]
+    run(rows, tmp_path, reward=narrated)
+    before = bytes_of(tmp_path / "r")
+    with open_store(tmp_path / "r" / "stemma.db", create=False) as store:
+        for name, record in records_of(tmp_path, "r").items():
+            unmarked = msgspec.structs.replace(record, export_failure=None)
+            store.save(store.load(name), name, metadata=as_metadata(unmarked))
+        metadata = store.runs()[0].metadata
+        files = RunFiles(tmp_path / "r", "r", store, shape_of(metadata), metadata["about"])
+        assert files.finish()["left_out"] == {"not exportable": 1}
+    assert bytes_of(tmp_path / "r") == before
 
 
 def test_a_used_up_budget_stops_starting_and_the_rest_is_left_for_later(tmp_path):

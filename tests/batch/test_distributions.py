@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stemma.batch.distributions import BUILT_IN, BadDistribution, Distribution, draw, find_distribution
+from stemma.batch.distributions import (
+    BUILT_IN,
+    BadDistribution,
+    Distribution,
+    draw,
+    find_distribution,
+    read_distributions,
+)
 from stemma.tools.toolsets import TOOLSETS
 
 PERCENTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 100), min_size=1)
@@ -66,3 +73,13 @@ def test_a_name_that_is_nearly_right_gets_a_hint(tmp_path):
         find_distribution("minimla")
     with pytest.raises(BadDistribution, match="cannot read"):
         find_distribution("minimal", tmp_path / "none.yaml")
+
+
+def test_a_name_that_stands_twice_in_a_file_is_told_with_its_line(tmp_path):
+    file = tmp_path / "d.yaml"
+    file.write_text("mine: {file: 50}\nmine: {web: 50}\n")
+    with pytest.raises(BadDistribution, match=r"d\.yaml:2: 'mine' stands here twice"):
+        read_distributions(file)
+    file.write_text("mine: {file: 50, file: 60}\n")
+    with pytest.raises(BadDistribution, match=r"d\.yaml:1: 'file' stands here twice"):
+        read_distributions(file)

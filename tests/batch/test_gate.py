@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from faultserver import in_loop
 from stemma.batch.gate import CALM_SECONDS, Gate, Pace, after_success, after_trouble, bounded, parted
 from stemma.batch.paced import PacedModel
+from stemma.errors import OutOfResources
 from stemma.models.errors import EndpointFailed, RateLimited
 from stemma.models.protocol import Request
 from stemma.models.scripted import ScriptedModel
@@ -42,6 +43,11 @@ def test_many_rate_limits_in_one_second_are_one_cut():
         pace = after_trouble(pace, TOO_MUCH, now=tenth / 10)
     assert pace.limit == 80
     assert after_trouble(pace, TOO_MUCH, now=CALM_SECONDS).limit == 64
+
+
+def test_a_machine_at_its_limits_is_pressure_like_a_rate_limit():
+    pace = after_trouble(Pace(100, 500), OutOfResources("Too many open files"), now=5.0)
+    assert (pace.limit, pace.why) == (80, "this machine is at its limits")
 
 
 def test_a_broken_server_stops_growth_and_takes_nothing_away():

@@ -10,7 +10,7 @@ from stemma.batch.outputs import (
     columns_as_names,
     columns_from_names,
     entry_line,
-    failure_line,
+    failure_lines,
     join_parts,
     kept_shape,
     part_name,
@@ -53,7 +53,7 @@ def test_a_limit_makes_an_entry_partial():
 
 
 def test_a_failure_is_told_with_its_class_and_text():
-    line = json.loads(failure_line(record(4, status="failed", failure=Failure("Refused", "no"), attempts=2), "Why?"))
+    line = json.loads(failure_lines(record(4, status="failed", failure=Failure("Refused", "no"), attempts=2), "Why?"))
     assert (line["error"], line["text"], line["prompt"], line["attempts"]) == ("Refused", "no", "Why?", 2)
 
 

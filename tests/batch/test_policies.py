@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stemma.batch.policies import NO_REASONING, UNKNOWN_TOOL, UNSCORED, Policies, left_out
-from stemma.batch.record import Record
+from stemma.batch.policies import NO_REASONING, NOT_EXPORTABLE, UNKNOWN_TOOL, UNSCORED, Policies, left_out
+from stemma.batch.record import Failure, Record
 from stemma.formats.entries import ToolUse
 
 GOOD = {"key": "k", "status": "completed", "with_reasoning": 1, "offered": ["add"], "tools": {"add": ToolUse(1, 1)}}
@@ -32,6 +32,13 @@ def test_who_asks_for_rewards_gets_only_what_has_one():
     assert Policies().reason(record()) is None
 
 
+def test_what_could_not_be_written_as_an_entry_is_left_out_and_tried_again():
+    broken = record(export_failure=Failure("BadMessage", "no such role"))
+    assert Policies().reason(broken) == NOT_EXPORTABLE
+    assert Policies().wants(broken)
+    assert not Policies().wants(record(with_reasoning=0))
+
+
 def test_a_tool_that_exists_and_was_not_offered_counts_as_unknown():
     assert Policies().reason(record(tools={"read_file": ToolUse(1, 1)})) == UNKNOWN_TOOL
 
@@ -40,4 +47,9 @@ def test_a_tool_that_exists_and_was_not_offered_counts_as_unknown():
 def test_only_ended_conversations_are_counted_and_each_once(given):
     records = [record(status=status, with_reasoning=thoughts) for status, thoughts in given]
     ended = [one for one in records if one.ended and not one.with_reasoning]
-    assert left_out(records, Policies()) == {NO_REASONING: len(ended), UNKNOWN_TOOL: 0, UNSCORED: 0}
+    assert left_out(records, Policies()) == {
+        NO_REASONING: len(ended),
+        UNKNOWN_TOOL: 0,
+        UNSCORED: 0,
+        NOT_EXPORTABLE: 0,
+    }

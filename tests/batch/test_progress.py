@@ -25,7 +25,7 @@ def test_what_each_task_does_is_known_and_the_oldest_come_first():
         ("new", "asks the model, turn 3"),
     ]
     progress.waits("new", RateLimited("429"), 2.0)
-    assert progress.doing["new"].what == "RateLimited, asks again in 2 s"
+    assert progress.doing["new"].what == "RateLimited, tries again in 2 s"
     progress.fact("gone", Asking(1))
     assert "gone" not in progress.doing
 

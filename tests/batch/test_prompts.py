@@ -78,6 +78,11 @@ def test_the_key_is_of_what_a_row_says_and_of_nothing_else():
         ({"prompt": "p", "x": float("nan")}, "row 5"),
         ({"prompt": "p", "x": object()}, "row 5"),
         (17, "row 5"),
+        ({"prompt": "p", "limits": {"turn": 3}}, "`limits` has no key 'turn'; it takes turns, tokens, seconds, cost"),
+        ({"prompt": "p", "limits": [3]}, "`limits` is an object"),
+        ({"prompt": [{"role": "user", "content": "a"}, {"role": "function", "content": "b"}]}, "'function'"),
+        ({"prompt": [{"role": "narrator", "content": "a"}]}, "message 0 has the role 'narrator'"),
+        ({"prompt": [{"role": "assistant", "content": "a", "tool_calls": 5}]}, "cannot be written as a trajectory"),
     ],
 )
 def test_a_row_that_cannot_be_asked_is_named_with_the_reason(row, complaint):

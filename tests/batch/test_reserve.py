@@ -128,3 +128,50 @@ with reserved(2, starts) as reserve:
 """
     )
     assert finish(start(python(script), stdin=subprocess.DEVNULL)) == f"{-signal.SIGINT}\n"
+
+
+def test_helpers_and_a_reserve_that_are_stopped_are_not_waited_for():
+    said = run(
+        HEAD
+        + """
+for stopped in ("helper", "reserve"):
+    began = time.monotonic()
+    with reserved(3, echo) as reserve:
+        line = reserve.call()
+        line.sendall(b"hello")
+        helper = int(line.recv(100).split()[0])
+        process = helper if stopped == "helper" else reserve._process
+        os.kill(process, signal.SIGSTOP)
+        line.close()
+    print(stopped, time.monotonic() - began < 4)
+    while True:
+        try:
+            os.kill(helper, 0)
+        except ProcessLookupError:
+            break
+"""
+    )
+    assert said.splitlines() == ["helper True", "reserve True"]
+
+
+def test_a_helper_that_does_not_end_is_killed():
+    said = run(
+        HEAD
+        + """
+from stemma.batch import reserve as module
+module.ENDS_WITHIN = 0.2
+
+def deaf(line):
+    line.sendall(b"%d" % os.getpid())
+    time.sleep(600)
+
+with reserved(3, deaf) as reserve:
+    helper = int(reserve.call().recv(100))
+try:
+    os.kill(helper, 0)
+    print("still there")
+except ProcessLookupError:
+    print("gone")
+"""
+    )
+    assert said.splitlines() == ["gone"]

@@ -1,4 +1,5 @@
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,40 @@ def test_what_is_no_reward_leaves_the_conversation_unscored_with_the_reason(func
     found = scored(function)
     assert (found.reward, found.reward_failure.kind) == (None, kind)
     assert found.status == "completed"
+
+
+def raising(problem):
+    def function(s):
+        raise problem
+
+    async def function_async(s):
+        raise problem
+
+    return function, function_async
+
+
+@pytest.mark.parametrize("problem", [StopIteration("over"), asyncio.CancelledError("gone"), SystemExit(3)])
+def test_a_function_that_raises_what_would_end_more_than_its_call_leaves_the_conversation_unscored(problem):
+    for function in raising(problem):
+        found = asyncio.run(asyncio.wait_for(score(function, SCORED), 10))
+        assert (found.reward, found.status) == (None, "completed")
+        assert type(problem).__name__ in f"{found.reward_failure.kind} {found.reward_failure.text}"
+
+
+def test_a_function_that_changes_the_working_folder_leaves_the_conversation_unscored(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def changes(s):
+        os.chdir("/")
+        return 1.0
+
+    async def changes_async(s):
+        return changes(s)
+
+    for function in (changes, changes_async):
+        found = scored(function)
+        assert (found.reward, found.reward_failure.kind) == (None, "FolderChanged")
+        assert os.getcwd() == str(tmp_path)
 
 
 def test_an_answer_is_there_only_when_the_conversation_came_to_one():

@@ -90,6 +90,27 @@ def test_reasoning_is_counted_over_ended_conversations():
     }
 
 
+LARGE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(st.tuples(LARGE, st.floats(0, allow_infinity=False, allow_nan=False)), min_size=1, max_size=8))
+def test_no_reward_or_cost_is_too_large_to_be_counted(pairs):
+    found = numbers([Record(key=str(i), reward=reward, cost=cost) for i, (reward, cost) in enumerate(pairs)])
+    rewards = [reward for reward, _ in pairs]
+    assert found["rewards"]["scored"] == len(pairs)
+    rounding = 1e-3 + 1e-15 * max(map(abs, rewards))
+    assert min(rewards) - rounding <= found["rewards"]["mean"] <= max(rewards) + rounding
+    assert math.isfinite(found["cost"])
+
+
+def test_messages_of_reward_functions_are_counted_the_most_frequent_first():
+    records = [Record(key=str(i), reward_failure=Failure("KeyError", f"'{i // 2}'")) for i in range(50)]
+    found = numbers([*records, Record(key="x", reward_failure=Failure("KeyError", "'7'"))])["reward_errors"]
+    assert next(iter(found.items())) == ("KeyError: '7'", 3)
+    assert sum(found.values()) == 51
+    assert found["others"] == 51 - sum(number for text, number in found.items() if text != "others")
+
+
 def test_an_empty_run_has_numbers_too():
     found = numbers([])
     assert (found["exported"], found["cost"], found["latency"]) == (0, None, {"call": None, "conversation": None})

@@ -96,3 +96,29 @@ def test_a_file_of_any_size_costs_no_memory(tmp_path):
     assert [next(rows) for _ in range(3)] == [{"prompt": "a"}] * 3
     assert tracemalloc.get_traced_memory()[1] < file.stat().st_size / 4
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        (
+            "p.jsonl",
+            '{"prompt": "a"}\n{"prompt": "b", "level": 1, "prompt": "c"}\n',
+            r"p\.jsonl:2: has the key 'prompt'",
+        ),
+        ("p.jsonl", '{"prompt": "a", "limits": {"turns": 1, "turns": 2}}\n', r"p\.jsonl:1: has the key 'turns'"),
+        ("p.jsonl", '{"prompt": "\\ud800", "a": 1, "a": 2}\n', r"p\.jsonl:1: has the key 'a'"),
+        ("p.json", '[{"prompt": "a"}, {"prompt": "b", "prompt": "c"}]', r"p\.json: item 2 has the key 'prompt'"),
+        ("p.json", '{"prompt": "b", "prompt": "c"}', r"p\.json: has the key 'prompt'"),
+    ],
+)
+def test_a_key_that_stands_twice_in_a_row_is_named_with_its_row(tmp_path, name, text, place):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadRecord, match=place):
+        list(read_table(tmp_path / name))
+
+
+def test_a_column_that_stands_twice_is_named(tmp_path):
+    (tmp_path / "p.csv").write_text("prompt,level,prompt\na,1,b\n")
+    with pytest.raises(BadTable, match="'prompt' is there 2 times"):
+        list(read_table(tmp_path / "p.csv"))

@@ -16,6 +16,7 @@ from stemma.batch.work import Desk, work
 from stemma.core.graph import MessageGraph
 from stemma.errors import NotWritten
 from stemma.models.errors import Refused
+from stemma.models.retry import Retries
 from stemma.models.scripted import ScriptedModel
 from stemma.store.memory import MemoryStore
 
@@ -120,7 +121,7 @@ async def test_a_failure_of_the_model_is_kept_and_the_next_attempt_goes_on():
 
 
 @in_loop
-@pytest.mark.parametrize("problem", [TimeoutError("the socket"), ValueError("odd"), OSError(28, "No space")])
+@pytest.mark.parametrize("problem", [TimeoutError("the socket"), ValueError("odd"), OSError(2, "No such file")])
 async def test_whatever_else_breaks_a_task_is_its_failure_too(problem):
     async def breaks():
         raise problem
@@ -129,6 +130,44 @@ async def test_whatever_else_breaks_a_task_is_its_failure_too(problem):
         model = ScriptedModel(lambda request: problem)
         record = await Table("one").run(model, **desk)
         assert (record.status, record.failure.kind, record.stop) == ("failed", type(problem).__name__, "error")
+
+
+@in_loop
+async def test_a_machine_that_has_nothing_left_is_tried_again_and_then_fails_the_task():
+    tried = []
+
+    async def full():
+        tried.append(1)
+        raise OSError(28, "No space left on device")
+
+    record = await Table("one", tool_retries=Retries(attempts=3, first=0.001)).run(prepare=full)
+    assert (record.status, record.failure.kind, record.stop) == ("failed", "OutOfResources", "harness error")
+    assert len(tried) == 3
+
+
+@in_loop
+async def test_a_tool_call_that_could_not_be_run_fails_the_task_and_the_next_attempt_runs_it():
+    table = Table("one", tool_retries=Retries(attempts=2, first=0.001))
+    graph, record = MessageGraph(), fresh_record(table.task, "recipe", [], None)
+    broken = [1, 1]
+
+    def add(a: int, b: int) -> int:
+        """Add."""
+        if broken:
+            raise OSError(24, f"Too many open files {broken.pop()}")
+        return a + b
+
+    def agent(model):
+        return Agent(model=model, tools=[add], tool_retries=Retries(attempts=2, first=0.001))
+
+    record = await work(table.task, graph, record, Desk(agent=agent(ScriptedModel(adder)), save=table.save))
+    assert (record.status, record.stop, record.failure.kind) == ("failed", "harness error", "OutOfResources")
+    assert not record.ended
+    assert record.api_calls == 1
+    graph, record = table.kept
+    record = await work(table.task, graph, record, Desk(agent=agent(ScriptedModel(adder)), save=table.save))
+    assert (record.status, record.failure, record.api_calls) == ("completed", None, 2)
+    assert "Too many" not in str(graph.messages())
 
 
 @in_loop

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import pytest
 from cli.conversations import demo, say
 from stemma import MessageGraph, open_store
 from stemma.cli.main import main
+from stemma.cli.trust import read_project, trust
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -23,6 +24,18 @@ class Outcome(NamedTuple):
 
 
 Run = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def _state_of_the_test(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is trusted in a test is trusted in it alone."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
+def trust_project(folder: Path, environ: Mapping[str, str] = os.environ) -> None:
+    """Trust the config file of a project, as its user does by `stemma config trust`."""
+    file = folder / ".stemma/config.yaml"
+    trust(read_project(file, file.read_bytes(), folder), environ)
 
 
 @pytest.fixture

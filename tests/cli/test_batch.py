@@ -111,6 +111,68 @@ def test_failures_end_in_code_3_and_are_listed(batch, prompts, tmp_path):
     assert failures[0]["error"] == "NoMoreReplies"
 
 
+TOOLS_THAT_FAIL = """
+from stemma.errors import HarnessFailed
+
+class Down(HarnessFailed):
+    retryable = False
+
+def look_up(word: str) -> str:
+    '''Look a word up.
+
+    word: which
+    '''
+    if word == "odd":
+        raise LookupError("there is no such word")
+    raise Down("the dictionary is not mounted")
+"""
+
+
+def test_what_the_harness_could_not_do_ends_in_code_3_and_what_the_model_did_wrong_does_not(batch, tmp_path):
+    (tmp_path / "mine.py").write_text(TOOLS_THAT_FAIL)
+    replies = []
+    for word in ("odd", "even"):
+        function = {"name": "look_up", "arguments": json.dumps({"word": word})}
+        asks = {
+            "content": None,
+            "reasoning": "r",
+            "tool_calls": [{"id": "c", "type": "function", "function": function}],
+        }
+        replies += [asks, {"content": "There is none."}] if word == "odd" else [asks]
+    (tmp_path / "replies.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in replies))
+    (tmp_path / "words.jsonl").write_text('{"prompt": "odd"}\n{"prompt": "even"}\n')
+    given = (
+        "words.jsonl",
+        "-m",
+        "scripted:replies.jsonl",
+        "--tools",
+        "mine.py",
+        "--toolsets",
+        "look_up",
+        "--name",
+        "r",
+    )
+    done = batch(*given, "-c", "1")
+    assert done.code == 3
+    assert "failed: " in done.err
+    assert "Down: the dictionary is not mounted" in done.err
+    (entry,) = lines_of(tmp_path / "runs" / "r" / "trajectories.jsonl")
+    assert "no such word" in json.dumps(entry)
+    assert entry["tool_stats"]["look_up"]["failure"] == 1
+    (failure,) = lines_of(tmp_path / "runs" / "r" / "failures.jsonl")
+    assert (failure["error"], failure["text"]) == ("Down", "the dictionary is not mounted")
+
+
+def test_a_batch_whose_sandbox_is_missing_asks_nothing_and_says_what_to_install(
+    batch, model, prompts, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = batch(prompts, "-m", model, "--toolsets", "terminal", "--name", "r")
+    assert done.code == 1
+    assert "apt install bubblewrap" in done.err
+    assert not (tmp_path / "runs" / "r" / "trajectories.jsonl").exists()
+
+
 def test_a_dry_run_shows_configuration_question_and_plan_and_does_nothing(batch, model, prompts, tmp_path):
     shown = batch(prompts, "-m", model, "--system", "Be brief.", "--dry-run")
     assert shown.code == 0
@@ -182,6 +244,45 @@ def test_stats_shows_tables_json_and_one_page_that_needs_nothing_else(batch, run
     assert page.depth == 0
     assert page.bars >= 3
     assert "there is no run" in run("stats", "nothing").err
+
+
+def test_rewards_at_the_end_of_what_a_float_holds_are_shown(batch, run, model, prompts, tmp_path):
+    (tmp_path / "huge.py").write_text("def reward(scored):\n    return 1e308 if scored.metadata['level'] else -1e308\n")
+    assert batch(prompts, "-m", model, "--name", "huge", "--reward", "huge:reward").code == 0
+    assert "max 1e+308" in run("stats", "huge").out
+    assert run("stats", "huge", "--json").code == 0
+    assert run("stats", "huge", "--html", "page.html").code == 0
+
+
+def test_why_a_reward_function_failed_is_shown_at_the_end_and_by_stats(batch, run, model, prompts, tmp_path):
+    (tmp_path / "broken.py").write_text("def reward(scored):\n    raise ValueError('the answers file is missing')\n")
+    done = batch(prompts, "-m", model, "--name", "broken", "--reward", "broken:reward")
+    assert done.code == 3
+    assert "reward error        ValueError: the answers file is missing (12)" in done.err
+    assert "not scored: " in done.err
+    shown = run("stats", "broken")
+    assert "the answers file is missing" in shown.out
+    run("stats", "broken", "--html", "page.html")
+    assert "the answers file is missing" in (tmp_path / "page.html").read_text()
+
+
+def test_a_row_that_no_file_could_carry_is_refused_before_anything_is_asked(batch, model, prompts, tmp_path):
+    rows = [{"prompt": "fine"}, {"prompt": [{"role": "function", "content": "x"}, {"role": "user", "content": "y"}]}]
+    (tmp_path / "odd.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    refused = batch("odd.jsonl", "-m", model, "--name", "odd")
+    assert refused.code == 1
+    assert "odd.jsonl, row 2" in refused.err
+    assert "'function'" in refused.err
+
+
+@pytest.mark.parametrize(
+    "chosen", [("-m", "scripted:replies.jsonl"), ("-m", "m", "--base-url", "http://127.0.0.1:1/v1")]
+)
+def test_a_budget_in_dollars_without_prices_is_refused_with_how_to_give_them(batch, model, prompts, tmp_path, chosen):
+    refused = batch(prompts, *chosen, "--name", "dear", "--budget", "$5")
+    assert refused.code == 1
+    assert "models.NAME.prices" in refused.err
+    assert not (tmp_path / "runs" / "dear").exists()
 
 
 class Page(HTMLParser):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.conftest import trust_project
 from stemma.agent.compaction import Compaction
 from stemma.agent.limits import Limits
 from stemma.cli.building import build_agent, open_tools
@@ -34,7 +35,9 @@ def call(name: str, **arguments: object) -> dict[str, object]:
 
 @asynccontextmanager
 async def built(folder: Path, script=("Hi.",), workspace: Path | None = None, **flags):
-    settings = read_settings({key.replace("__", "."): value for key, value in flags.items()}, {}, folder)
+    settings = read_settings(
+        {key.replace("__", "."): value for key, value in flags.items()}, {"HOME": str(folder)}, folder
+    )
     async with open_tools(settings) as tools:
         yield build_agent(settings, ScriptedModel(script), tools, params={"seed": 1}, workspace=workspace)
 
@@ -52,6 +55,36 @@ def test_limits_compaction_and_prompts_are_as_set(tmp_path):
             (request,) = agent.setup.model.requests
             assert [message["content"] for message in request.messages] == ["S\n\nX", "E", "U"]
             assert request.params == {"seed": 1}
+
+    asyncio.run(promise())
+
+
+LIMITED = (
+    TOOLS
+    + """
+from stemma.tools.tool import as_tool
+
+def whisper(text: str) -> str:
+    '''Say it softly.
+
+    text: what to say
+    '''
+    return text.lower()
+
+TOOLS = [shout, as_tool(whisper, seconds=900, output_chars=5)]
+"""
+)
+
+
+def test_tools_of_the_users_get_the_limits_that_are_set_unless_they_have_their_own(tmp_path):
+    (tmp_path / "mine.py").write_text(LIMITED)
+
+    async def promise():
+        mine = {"agent__tools": [str(tmp_path / "mine.py")], "agent__tool_seconds": 3.0, "agent__tool_output_chars": 7}
+        async with built(tmp_path, **mine) as agent:
+            shout, whisper = agent.setup.tools["shout"], agent.setup.tools["whisper"]
+            assert (shout.seconds, shout.output_chars) == (3.0, 7)
+            assert (whisper.seconds, whisper.output_chars) == (900, 5)
 
     asyncio.run(promise())
 
@@ -94,6 +127,7 @@ def test_the_tools_of_configured_mcp_servers_are_offered_while_the_block_lasts(t
     (tmp_path / ".stemma").mkdir()
     server = {"command": sys.executable, "args": [str(SAMPLE_SERVER)]}
     (tmp_path / ".stemma" / "config.yaml").write_text(json.dumps({"mcp": {"sample": server}}))
+    trust_project(tmp_path, {"HOME": str(tmp_path)})
 
     async def promise():
         async with built(tmp_path) as agent:
@@ -104,7 +138,14 @@ def test_the_tools_of_configured_mcp_servers_are_offered_while_the_block_lasts(t
     assert any(name.startswith("mcp_sample_") for name in names)
 
 
-@pytest.mark.parametrize(("text", "error"), [("{}", BadRecord), ('[{"content": "no role"}]', BadMessage)])
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("{}", BadRecord),
+        ('[{"content": "no role"}]', BadMessage),
+        ('[{"role": "user", "content": "a", "content": "b"}]', BadRecord),
+    ],
+)
 def test_a_prefill_that_is_no_list_of_messages_is_refused(tmp_path, text, error):
     async def promise():
         (tmp_path / "bad.json").write_text(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import SOURCE, Outcome, Run
+from cli.conftest import SOURCE, Outcome, Run, trust_project
 from cli.endpoint import Gate, endpoint, tool_call
 from completions import completion
 from stemma import Call, MessageGraph, load_trajectories, open_store
@@ -117,6 +117,25 @@ def test_without_an_answer_the_exit_code_is_1_and_the_reason_is_told(folder, cha
     assert stored(folder, "x")[1]["stopped"] == reason
 
 
+def test_a_tool_that_the_harness_cannot_run_is_shown_as_an_error_and_the_conversation_goes_on_later(
+    folder, chat, tmp_path
+):
+    path, command = os.environ["PATH"], tool_call("terminal", '{"command": "echo fine"}')
+    offered = ["--toolsets", "terminal"]
+    with endpoint(command, "It is fine.", "Yes.") as server:
+        done = chat("-p", "Is it fine?", "--name", "fine", *at(server, *offered), PATH=str(tmp_path))
+        assert done.code == 1
+        assert "harness error: NoSandbox" in done.err
+        assert "apt install bubblewrap" in done.err
+        graph, about = stored(folder, "fine")
+        assert (roles(graph), about["stopped"]) == (["user", "assistant"], "harness error")
+        again = chat("--resume", "fine", "-p", "And now?", *at(server, *offered), "--json", PATH=str(tmp_path))
+        assert (again.code, json.loads(again.out)["stop_reason"]) == (1, "harness error")
+        assert roles(stored(folder, "fine")[0]) == ["user", "assistant"]
+        assert chat("--resume", "fine", *at(server, *offered), PATH=path).out == "It is fine.\n"
+    assert stored(folder, "fine")[0][2]["content"] == "fine"
+
+
 def test_turns_are_limited(folder, chat):
     with endpoint(READ, READ, READ) as server:
         done = chat("-p", "Where?", *at(server), *with_files(folder), "--turns", "2", "--json")
@@ -181,6 +200,8 @@ def test_our_own_key_is_taken_out_of_what_tools_return(folder, chat):
         (("-p", "x"), "no model was named"),
         (("-p", "x", "-m", "m", "--base-url", "nonsense"), "no http or https URL"),
         (("-p", "x", "--param", "seed"), "name=value"),
+        (("-p", "x", "--param", "seed=1", "--param", "seed=2"), "--param seed is given twice"),
+        (("-p", "x", "--param", "temperature=1", "--temperature", "0.5"), "the temperature is given twice"),
         (("-p", "x", "--resume", "a", "--name", "b"), "--resume goes on under the name it has"),
         (("-p", "x", "--resume", "a"), "there is no store"),
         (("-p", "x", "-m", "local", "--sandbox", "moat"), "sandbox.kind must be one of"),
@@ -263,7 +284,7 @@ def test_who_answered_last_is_asked_again_if_nothing_else_says_whom_to_ask(folde
     assert server.requests[0].body["model"] == "m"
 
 
-def test_a_store_does_not_say_where_the_key_of_a_configured_model_goes(folder, chat):
+def test_a_store_does_not_say_where_the_key_of_a_configured_model_goes(folder, chat, here):
     with endpoint() as ours, endpoint() as theirs:
         graph = MessageGraph([{"role": "user", "content": "Hi"}])
         with open_store(folder / "stemma.db") as store:
@@ -272,6 +293,7 @@ def test_a_store_does_not_say_where_the_key_of_a_configured_model_goes(folder, c
         (folder / ".stemma" / "config.yaml").write_text(
             f"models:\n  mine:\n    base_url: {ours.base_url}\n    api_key_env: MY_KEY\n"
         )
+        trust_project(folder, here)
         chat("--resume", "x", MY_KEY="sk-mine")
     assert (len(ours.requests), len(theirs.requests)) == (1, 0)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stemma.cli.chat_commands import split_command
-from stemma.cli.chat_input import as_said, is_finished
+from stemma.cli.chat_input import Keyboard, as_said, is_finished
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,15 @@ def test_any_text_can_be_said_in_a_block(text):
 )
 def test_a_command_is_a_word_behind_a_slash(typed, command):
     assert split_command(typed) == command
+
+
+@pytest.mark.parametrize("before", [None, 0o644, 0o666])
+def test_the_history_is_for_the_user_alone(tmp_path, before):
+    history = tmp_path / "state/stemma/chat_history"
+    if before is not None:
+        history.parent.mkdir(parents=True)
+        history.write_text("\n# 2026-01-01\n+earlier\n")
+        history.chmod(before)
+    Keyboard(history)
+    assert history.stat().st_mode & 0o777 == 0o600
+    assert ("earlier" in history.read_text()) == (before is not None)

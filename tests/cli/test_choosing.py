@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from cli.conftest import trust_project
 from completions import completion
 from faultserver import Exchange, FaultServer, in_loop
 from stemma.cli.choosing import PROVIDERS, NoModel, choose_model, credentials, embedded_model
@@ -28,6 +29,7 @@ def configured(tmp_path, monkeypatch):
 
     def read(config=None):
         (tmp_path / ".stemma/config.yaml").write_text(json.dumps(config or {}))  # JSON is YAML
+        trust_project(tmp_path, {"HOME": str(tmp_path)})
         return read_settings({}, {"HOME": str(tmp_path)}, tmp_path)
 
     return read

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cli.conftest import trust_project
 from compress.endpoint import endpoint
 from compress.rows import agentic
 from compress.tokenizer_files import save
@@ -53,6 +54,7 @@ def test_a_dry_run_tells_the_cost_where_prices_are_known(run, data):
     (data.parent / ".stemma").mkdir()
     prices = "models:\n  mine:\n    base_url: http://127.0.0.1:9/v1\n    prices: {prompt: 1000000, completion: 0}\n"
     (data.parent / ".stemma" / "config.yaml").write_text(prices)
+    trust_project(data.parent)
     command = ("compress", "data.jsonl", "--budget", "500", "--tokenizer", "estimate", "--dry-run", "--json")
     forecast = json.loads(run(*command, "-m", "mine").out)
     assert forecast["cost_usd"] == forecast["prompt_tokens"]

@@ -1,14 +1,17 @@
 """Promises of `stemma config`."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
+from cli.conftest import trust_project
 from stemma.cli.example_config import example
 from stemma.cli.known_settings import KNOWN
 from stemma.cli.settings import read_settings
+from stemma.errors import StemmaError
 
 SECRETS = {
     "models": {
@@ -37,6 +40,8 @@ def home(tmp_path, monkeypatch):
 def configure(folder, tree):
     (folder / ".stemma").mkdir()
     (folder / ".stemma/config.yaml").write_text(yaml.safe_dump(tree))
+    with suppress(StemmaError):
+        trust_project(folder)
 
 
 def test_show_prints_every_setting_and_with_origin_who_said_it(home, run, monkeypatch):
@@ -90,6 +95,7 @@ def test_path_names_both_files_and_whether_they_are_there(home, run):
     assert json.loads(run("config", "path", "--json").out)["project"] == {
         "path": str(home / ".stemma/config.yaml"),
         "exists": True,
+        "trusted": True,
     }
 
 
@@ -100,6 +106,7 @@ def test_init_writes_a_file_that_says_nothing_yet_and_never_writes_over_one(home
     assert run("config", "init", *flags).code == 0
     assert run("config", "show").code == 0
     assert yaml.safe_load(file.read_text()) is None
+    assert file.stat().st_mode & 0o777 == 0o600
     file.write_text("model: mine")
     again = run("config", "init", *flags)
     assert again.code == 1
@@ -111,6 +118,7 @@ def test_the_example_without_its_comment_signs_is_every_setting_at_its_default(t
     text = "\n".join(line.removeprefix("#") for line in example().splitlines()[1:])
     (tmp_path / ".stemma").mkdir()
     (tmp_path / ".stemma/config.yaml").write_text(text)
+    trust_project(tmp_path, {"HOME": str(tmp_path)})
     settings = read_settings({}, {"HOME": str(tmp_path)}, tmp_path)
     for setting in KNOWN:
         key = setting.key.replace("*", "example")
@@ -125,5 +133,6 @@ def test_the_document_has_every_setting_with_its_default_and_its_example_is_read
         assert f"| `{key}` | `{default}` | {setting.help} |" in document
     (tmp_path / ".stemma").mkdir()
     (tmp_path / ".stemma/config.yaml").write_text(document.split("```yaml\n")[1].split("```")[0])
+    trust_project(tmp_path, {"HOME": str(tmp_path)})
     settings = read_settings({}, {"HOME": str(tmp_path)}, tmp_path)
     assert list(settings.section("models")) == ["fast", "ours", "small", "talker"]

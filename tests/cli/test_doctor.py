@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import needs
+from cli.conftest import trust_project
 from completions import completion
 from faultserver import Exchange, FaultServer
 from stemma import open_store
@@ -75,6 +76,7 @@ def test_an_endpoint_that_cannot_be_used_is_a_failure(run, home, monkeypatch, fa
     with serving(fault) as address:
         models = {"bad": {"base_url": address, "api_key_env": "DOCTOR_KEY", "retries": {"attempts": 1}}}
         (home / ".stemma/config.yaml").write_text(yaml.safe_dump({"models": models, "model": "bad"}))
+        trust_project(home)
         told = run("doctor")
     assert told.code == 1
     assert "chat" in told.out
@@ -85,6 +87,7 @@ def test_an_endpoint_that_is_not_there_is_a_failure(run, home):
     (home / ".stemma").mkdir()
     models = {"gone": {"base_url": "http://127.0.0.1:9/v1", "retries": {"attempts": 1}}}
     (home / ".stemma/config.yaml").write_text(yaml.safe_dump({"models": models}))
+    trust_project(home)
     told = run("doctor", "-m", "gone")
     assert told.code == 1
     assert "cannot be reached" in told.out
@@ -95,6 +98,7 @@ def test_a_hermes_model_is_examined_behind_its_protocol(run, home):
     with serving(talks) as address:
         models = {"old": {"base_url": address, "protocol": "hermes"}}
         (home / ".stemma/config.yaml").write_text(yaml.safe_dump({"models": models}))
+        trust_project(home)
         told = run("doctor", "-m", "old", "--json")
     assert told.code == 0
     assert "tools" in found(told, lambda told: told["model"]["findings"])

@@ -6,6 +6,7 @@ from zipfile import ZipFile
 import pytest
 import yaml
 
+from cli.conftest import trust_project
 from stemma.cli.choosing import PROVIDERS, embedded_model
 
 
@@ -27,6 +28,7 @@ def test_the_list_says_of_each_model_whether_it_can_be_used(home, run, monkeypat
     }
     (home / ".stemma").mkdir()
     (home / ".stemma/config.yaml").write_text(yaml.safe_dump({"model": "near", "models": models}))
+    trust_project(home)
     told = json.loads(run("models", "list", "--json").out)
     assert told == json.loads(run("models", "--json").out)
     assert told["model"] == "near"

@@ -1,6 +1,7 @@
 """Promises of settings: who comes before whom, and that nothing wrong is taken or passed over in silence."""
 
 import inspect
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -9,11 +10,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stemma.cli.known_settings import KNOWN, UnknownSetting
+from cli.conftest import trust_project
+from stemma.cli.known_settings import KNOWN, Risk, UnknownSetting
 from stemma.cli.places import project_config, user_cache, user_config
 from stemma.cli.settings import Settings, load_settings, read_settings
-from stemma.cli.yaml_files import BadSettings
 from stemma.errors import StemmaError
+from stemma.formats.yaml_files import BadSettings
 
 
 @pytest.fixture
@@ -36,6 +38,9 @@ def say(project, tmp_path):
             if text is not None:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text)
+        if in_project is not None:
+            with suppress(StemmaError):
+                trust_project(project, {"HOME": str(home)})
         return read_settings(flags or {}, {"HOME": str(home), **(environ or {})}, project)
 
     return read
@@ -174,6 +179,8 @@ def test_the_users_places_are_those_of_xdg_and_a_relative_one_is_ignored():
         ("sandbox: {kind: docker}", "must be one of auto, bubblewrap, none, not 'docker'"),
         ("models: {m: {tokens: tgi}}", "must be one of vllm, sglang, llama.cpp, null, not 'tgi'"),
         ("models: {m: {headers: {a: 1}}}", "must be a mapping of names to texts, not a mapping"),
+        ("models: {m: {headers: sk-123}}", "must be a mapping of names to texts, not that"),
+        ("models: {m: {auth_token: sk-123}}", "a secret does not belong into a file"),
         ("models: fast", ":1: settings are wanted here"),
         ("- a", ":1: settings are wanted here"),
         ("agent: {turns: 1}\n\nagent: {turns: 2}", ":3: 'agent' stands here twice"),
@@ -290,6 +297,7 @@ def test_defaults_are_those_of_the_parts_that_read_them():
     from stemma.agent.limits import Limits
     from stemma.models.retry import Retries
     from stemma.models.wire import Deadlines
+    from stemma.tools import tool
     from stemma.tools.sandbox import ResourceLimits, choose_sandbox
 
     agent, sandbox = defaults_below("agent."), defaults_below("sandbox.")
@@ -301,8 +309,22 @@ def test_defaults_are_those_of_the_parts_that_read_them():
         n: v for n, v in limits.items() if n in sandbox
     }
     assert sandbox["kind"] == inspect.signature(choose_sandbox).parameters["kind"].default
+    assert (agent["tool_seconds"], agent["tool_output_chars"]) == (tool.SECONDS, tool.OUTPUT_CHARS)
     assert defaults_below("models.*.timeouts.") == msgspec.structs.asdict(Deadlines())
     assert defaults_below("models.*.retries.") == msgspec.structs.asdict(Retries())
+
+
+def test_every_setting_says_what_a_project_could_do_with_it():
+    """A new setting is put here on purpose: does a stranger's file set it without being trusted?"""
+    harmless = {setting.key for setting in KNOWN if setting.risk is Risk.NONE}
+    assert harmless == {
+        *(f"agent.{name}" for name in ("system", "ephemeral", "save_trajectories", "turns", "tokens", "seconds")),
+        *(f"agent.compaction_{name}" for name in ("threshold", "keep_last")),
+        *(f"agent.tool_{name}" for name in ("seconds", "output_chars")),
+        *(f"models.*.{name}" for name in ("context_window", "protocol", "reasoning_field", "tokens")),
+        *(f"models.*.timeouts.{name}" for name in ("connect", "first_byte", "between_bytes", "total")),
+        *(f"models.*.retries.{name}" for name in ("attempts", "first", "longest")),
+    }
 
 
 def test_every_setting_has_help_and_its_default_is_of_its_type():
@@ -328,6 +350,7 @@ def test_any_file_is_read_or_refused_with_its_place(tmp_path_factory, key, value
         tree = {part: tree}
     (folder / ".stemma/config.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
     try:
+        trust_project(folder, {"HOME": str(folder)})
         settings = read_settings({}, {"HOME": str(folder)}, folder)
     except (BadSettings, UnknownSetting) as problem:
         told = str(problem)

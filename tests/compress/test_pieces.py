@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, normalizers
 
+import needs
 from compress.tokenizer_files import tokenizer
 from stemma.compress import pieces
 from stemma.compress.pieces import Pieces, parts_words
 
+tokenizers = needs.package("tokenizers", "tokens")
 CONTROL = ["<|im_start|>", "<|im_end|>", "two words", "two"]
 KINDS = ["gpt2", "gpt4", "o200k", "qwen", "smollm"]
 SOURCE = Path(__file__).read_text(encoding="utf-8")
@@ -25,8 +26,8 @@ ODD = st.text(
 
 @cache
 def with_control_tokens(kind):
-    made = Tokenizer.from_str(tokenizer(kind).to_str())
-    made.add_tokens([AddedToken(text, normalized=False) for text in CONTROL])
+    made = tokenizers.Tokenizer.from_str(tokenizer(kind).to_str())
+    made.add_tokens([tokenizers.AddedToken(text, normalized=False) for text in CONTROL])
     return made
 
 
@@ -63,12 +64,12 @@ def test_a_tokenizer_that_joins_words_is_asked_as_it_is(kind):
 
 def test_what_would_reach_across_a_space_is_not_cut():
     for change in (
-        lambda made: made.add_tokens([AddedToken("eats", rstrip=True)]),
-        lambda made: made.add_tokens([AddedToken("eats", lstrip=True)]),
-        lambda made: made.add_tokens([AddedToken("alone", single_word=True)]),
-        lambda made: setattr(made, "normalizer", normalizers.Strip()),
+        lambda made: made.add_tokens([tokenizers.AddedToken("eats", rstrip=True)]),
+        lambda made: made.add_tokens([tokenizers.AddedToken("eats", lstrip=True)]),
+        lambda made: made.add_tokens([tokenizers.AddedToken("alone", single_word=True)]),
+        lambda made: setattr(made, "normalizer", tokenizers.normalizers.Strip()),
     ):
-        made = Tokenizer.from_str(tokenizer().to_str())
+        made = tokenizers.Tokenizer.from_str(tokenizer().to_str())
         change(made)
         assert not parts_words(made)
 

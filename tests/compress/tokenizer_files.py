@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+import needs
 
 GPT4 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -17,32 +17,42 @@ GPT4O = (
 )
 
 SPLITS = {
-    "gpt2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "gpt2": lambda: _tokenizers().pre_tokenizers.ByteLevel(add_prefix_space=False),
     "gpt4": lambda: by_pattern(GPT4),
     "qwen": lambda: by_pattern(QWEN),
-    "smollm": lambda: pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    ),
+    "smollm": lambda: by_digits(),
     "o200k": lambda: by_pattern(GPT4O),
     "brackets": lambda: by_pattern(r"\p{L}+\(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+"),
     "two words": lambda: by_pattern(r"\S+ \S+|\S+|\s+"),
-    "sentencepiece": lambda: pre_tokenizers.Metaspace(),
+    "sentencepiece": lambda: _tokenizers().pre_tokenizers.Metaspace(),
 }
 
 
+def _tokenizers():
+    return needs.package("tokenizers", "tokens")
+
+
+def by_digits():
+    pre_tokenizers = _tokenizers().pre_tokenizers
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+
+
 def by_pattern(pattern):
-    split = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    pre_tokenizers = _tokenizers().pre_tokenizers
+    split = pre_tokenizers.Split(_tokenizers().Regex(pattern), behavior="isolated")
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 @cache
 def tokenizer(kind="gpt2"):
-    made = Tokenizer(models.BPE())
+    tokenizers = _tokenizers()
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = SPLITS[kind]()
-    made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
+    made.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=600,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         special_tokens=["<|im_start|>", "<|im_end|>"],
         show_progress=False,
     )

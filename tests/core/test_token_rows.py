@@ -120,3 +120,8 @@ def test_advantages_count_rollouts_and_leave_the_lonely_at_zero():
     assert found["b"] == found["c"] < 0
     assert found["d"] is None
     assert advantages({"a": 3.0}) == {"a": 0.0}
+
+
+def test_advantages_of_rewards_that_no_sum_of_squares_can_hold():
+    found = advantages({"a": 1e308, "b": -1e308, "c": None})
+    assert found == {"a": pytest.approx(0.7071, abs=1e-4), "b": pytest.approx(-0.7071, abs=1e-4), "c": None}

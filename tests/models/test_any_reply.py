@@ -11,7 +11,7 @@ from stemma.models.bodies import EventBody
 from stemma.models.completion import Asked, read_completion
 from stemma.models.errors import ModelError
 from stemma.models.protocol import Request
-from stemma.models.redact import Redactor
+from stemma.redact import Redactor
 
 NAMES = [
     *("choices", "message", "delta", "index", "content", "role", "tool_calls", "function", "name", "arguments", "id"),

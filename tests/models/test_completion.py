@@ -8,7 +8,7 @@ from stemma.models.completion import Asked, read_completion, read_usage
 from stemma.models.errors import BrokenReply, EndpointFailed, Refused
 from stemma.models.prices import Prices
 from stemma.models.protocol import Reply, Request
-from stemma.models.redact import Redactor
+from stemma.redact import Redactor
 
 KEY = "sk-very-secret-1"
 

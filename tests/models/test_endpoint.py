@@ -65,7 +65,7 @@ def test_secrets_are_the_key_and_what_is_named_like_one():
         {"X-Api-Key": "abcdefgh2", "Authorization": "Token abcdefgh3", "X-Title": "my research"},
     )
     text = "sk-12345678 abcdefgh1 abcdefgh2 abcdefgh3 2024-06-01 my research"
-    assert endpoint.redact.text(text) == "[secret] [secret] [secret] [secret] 2024-06-01 my research"
+    assert endpoint.redactor.text(text) == "[secret] [secret] [secret] [secret] 2024-06-01 my research"
 
 
 def test_a_model_shows_its_name_and_place_but_not_its_key():

@@ -61,10 +61,9 @@ async def test_a_wrong_key_a_dead_address_and_nonsense_are_typed_errors(server):
 
 
 def test_the_config_chooses_it_by_its_protocol(tmp_path):
-    (tmp_path / ".stemma").mkdir()
-    (tmp_path / ".stemma" / "config.yaml").write_text(
-        "models: {mine: {base_url: 'http://127.0.0.1:8080/v1', model: qwen, protocol: tokens}}"
-    )
+    file = tmp_path / ".config/stemma/config.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("models: {mine: {base_url: 'http://127.0.0.1:8080/v1', model: qwen, protocol: tokens}}")
     chosen = choose_model(read_settings({}, {"HOME": str(tmp_path)}, tmp_path), "mine")
     assert isinstance(chosen, LlamaServerModel)
     assert chosen.name == "qwen"

@@ -12,6 +12,7 @@ from completions import call, completion, event, events_of
 from faults import FAULTS
 from faultserver import Exchange, FaultServer, in_loop
 from stemma.models.errors import ModelError
+from stemma.models.llama_server import LlamaServerModel
 from stemma.models.openai_api import OpenAIModel
 from stemma.models.protocol import Reply, Request
 from stemma.models.retry import Retries
@@ -146,6 +147,44 @@ async def test_the_key_is_in_no_error_log_or_record(answer, stream, caplog):
     said = everything_said(result) + caplog.text + repr(model)
     assert KEY not in said
     assert json.dumps(KEY)[1:-1] not in said
+
+
+@pytest.mark.parametrize("kind", ["content", "reasoning_content"])
+@in_loop
+async def test_a_key_that_streams_in_pieces_is_not_shown(kind):
+    pieces = [event({"choices": [{"index": 0, "delta": {kind: one}}]}) for one in f"it is {KEY}."]
+    shown = []
+    async with (
+        FaultServer(always=lambda e: e.stream([*pieces, *end()])) as server,
+        OpenAIModel("m", server.base_url, KEY, **QUICK) as model,
+    ):
+        reply = await model.reply(Request(messages=[{"role": "user", "content": "hi"}]), shown.append)
+    assert "".join(delta.text for delta in shown) == "it is [secret]."
+    assert reply.call.extra["trainable"] is False
+
+
+@in_loop
+async def test_a_key_among_the_parameters_is_sent_and_not_recorded():
+    async with (
+        FaultServer() as server,
+        OpenAIModel("m", server.base_url, extra_body={"auth": {"api_key": KEY}}, **QUICK) as model,
+    ):
+        reply = await model.reply(Request(messages=[{"role": "user", "content": "hi"}], params={"token": KEY[::-1]}))
+    assert server.requests[0].body["auth"] == {"api_key": KEY}
+    assert server.requests[0].body["token"] == KEY[::-1]
+    assert reply.call.params == {"auth": {"api_key": "[secret]"}, "token": "[secret]"}
+
+
+@pytest.mark.parametrize("before", [0, 290, 490])
+@in_loop
+async def test_a_llama_server_that_echoes_its_key(before):
+    async def refuse(e: Exchange) -> None:
+        await e.whole(f"{'x' * before}{e.request.headers['authorization']}".encode(), 400)
+
+    async with FaultServer(always=refuse) as server:
+        result = await ask(LlamaServerModel("m", server.base_url, KEY))
+    assert isinstance(result, ModelError)
+    assert "canary" not in everything_said(result)
 
 
 @in_loop

@@ -1,6 +1,7 @@
 """Prompts on disk: each token once, and every prompt back as it was."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -39,9 +40,10 @@ def long_chat(turns, words=200):
 def test_a_shortened_prompt_is_whole_again_when_read(prompt, earlier):
     seen = [(row, Seen(*one)) for row, one in enumerate(earlier, 1)]
     stored = shortened(prompt, seen)
-    reader = PromptReader(sqlite3.connect(":memory:"))
-    reader._known = dict(seen)
-    assert reader.read(len(seen) + 1, stored, b"") == prompt
+    with closing(sqlite3.connect(":memory:")) as db:
+        reader = PromptReader(db)
+        reader._known = dict(seen)
+        assert reader.read(len(seen) + 1, stored, b"") == prompt
     assert stored.base is None or len(widen(stored.own)) + stored.shared * 4 == len(prompt)
 
 

@@ -866,8 +866,24 @@ def test_a_head_edited_while_the_end_grows_costs_two_small_rows_a_turn(store, pa
         graph.append(user(f"Q{turn}"))
         graph.record(assistant(f"A{turn}"), CALL)
         store.save(graph, "clock")
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT max(length(added)) FROM line WHERE depth > 0").fetchone()[0] < 20
         assert db.execute("SELECT count(*) FROM line").fetchone()[0] <= 2 * 60
     assert store.load("clock").lines() == graph.lines()
     assert store.verify() == []
+
+
+def test_threads_that_read_and_end_leave_no_connection_behind(path):
+    descriptors = Path("/proc/self/fd")
+
+    def open_now():
+        return sum(os.path.realpath(one).startswith(str(path)) for one in descriptors.iterdir())
+
+    with SQLiteStore(path) as store:
+        store.save(MessageGraph([user("Q")]), "a")
+        for _ in range(40):
+            reader = threading.Thread(target=store.load, args=("a",))
+            reader.start()
+            reader.join()
+        assert open_now() < 12
+    assert open_now() == 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,14 @@ def answer(request, text, **more):
 def die(request):
     print("Traceback: the server has died", file=sys.stderr, flush=True)
     os._exit(3)
+
+
+def die_once(request):
+    mark = next(word.removeprefix("--mark=") for word in sys.argv if word.startswith("--mark="))
+    if not os.path.exists(mark):
+        open(mark, "w").close()
+        die(request)
+    answer(request, "survived")
 
 
 def flood(request):
@@ -75,7 +84,17 @@ def slow(request):
 
 
 WAYS = {f.__name__: f for f in (die, flood, chatter, complain, child, runaway, rename, structured, resource, nonsense)}
-WAYS |= {"refuse": refuse, "slow": slow, "echo": lambda request: answer(request, "echo")}
+WAYS |= {
+    "die_once": die_once,
+    "refuse": refuse,
+    "slow": slow,
+    "echo": lambda request: answer(request, "echo"),
+    "ignore": lambda request: None,
+}
+
+if "--stubborn" in sys.argv:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 for line in sys.stdin:
     request = json.loads(line)
@@ -89,3 +108,6 @@ for line in sys.stdin:
     elif "id" in request:
         error = {"code": -32601, "message": "no such method"}
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}), flush=True)
+
+while "--stubborn" in sys.argv:
+    time.sleep(1)

@@ -114,6 +114,24 @@ def test_what_commands_write_belongs_to_the_folders_owner(engine, tmp_path):
     assert (tmp_path / "made").stat().st_uid == tmp_path.stat().st_uid
 
 
+def test_settings_and_hooks_cannot_be_written(engine, tmp_path):
+    os.chmod(tmp_path, 0o777)
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+
+    async def run():
+        workspace = await Workspace(root=tmp_path, sandbox=Container(IMAGE, engine=engine), limits=LIMITS).open()
+        try:
+            paths = (".stemma/config.yaml", ".git/hooks/pre-commit", ".git/config", "mine")
+            return [await terminal(f"echo evil > {path}", workspace) for path in paths]
+        finally:
+            await workspace.close()
+
+    *refused, mine = asyncio.run(run())
+    assert not any(result.ok for result in refused)
+    assert mine.ok
+    assert list((tmp_path / ".stemma").iterdir()) == list((tmp_path / ".git/hooks").iterdir()) == []
+
+
 def test_processes_and_file_sizes_are_bounded(engine):
     bomb, big = session(engine, "b() { b | b & }; b; sleep 1; echo on", "head -c 20000000 /dev/zero > big", timeout=8.0)
     assert not big.ok

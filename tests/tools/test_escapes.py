@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from stemma.tools import rooted
 from stemma.tools.files import TOOLS
-from stemma.tools.rooted import PathEscapes, parts_of, read_bytes, walk, write_bytes
+from stemma.tools.rooted import PathEscapes, blocks, folder_of, parts_of, reading, replacing
 from stemma.tools.running import run_tool
+from stemma.tools.search_program import files_below
 from stemma.tools.tool import ToolError
 from stemma.tools.workspace import Workspace
 
@@ -27,6 +28,22 @@ def root(tmp_path):
     inside = tmp_path / "root"
     inside.mkdir()
     return inside
+
+
+def read_bytes(root, path):
+    with reading(root, path) as file:
+        return b"".join(blocks(file, path))
+
+
+def write_bytes(root, path, content):
+    with replacing(root, path) as target:
+        target.write(content)
+
+
+def walk(root):
+    """What a search looks at."""
+    with folder_of(root, []) as folder:
+        return [path for path, _ in files_below(folder, ".", "*")]
 
 
 def use(root, name, **arguments):
@@ -94,7 +111,7 @@ def test_a_folder_that_is_swapped_for_a_link_while_files_are_read_and_listed_sho
             with suppress(ToolError):
                 seen.add(read_bytes(root, "folder/file"))
             with suppress(ToolError, OSError):
-                listed.update(walk(root, "."))
+                listed.update(walk(root))
     assert SECRET not in seen
     assert listed <= {"folder/file"}
 
@@ -170,7 +187,7 @@ def test_a_patch_leaves_every_other_byte_as_it_was(tmp_path_factory, before, aft
 def test_odd_names_are_names_like_any_other(root, name):
     assert use(root, "write_file", path=name, content="needle").ok
     assert use(root, "read_file", path=name).text == "1\tneedle"
-    assert list(walk(root, ".")) == [name]
+    assert walk(root) == [name]
     assert use(root, "search_files", pattern="needle").text == f"{name}:1:needle"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import needs
 from faultserver import in_loop
+from stemma.redact import MASK
 from stemma.tools.processes import MOST_RUNNING, process
 from stemma.tools.running import run_tool
 from stemma.tools.sandbox import ResourceLimits, Unfenced
@@ -66,6 +67,23 @@ async def test_only_new_output_is_shown_and_the_shell_goes_on_meanwhile():
         assert (await process("output", here, "p1")).text == "first\n\n[p1 runs]"
         assert (await terminal("touch go; echo free", here)).text == "free"
         assert (await process("wait", here, "p1")).text == "second\n\n[p1 has ended with exit code 0]"
+
+
+@in_loop
+async def test_a_secret_that_comes_in_two_looks_is_not_shown():
+    key = "Zx81Qw92Er73Ty64Ui55"
+    async with workspace(secrets=[key]) as here:
+        halves = f"printf '%s' {key[:10]}; while [ ! -e go ]; do sleep 0.05; done; echo {key[10:]}"
+        await terminal(f"printf 'it is: '; {halves}", here, background=True)
+        seen = ""
+        while "it is: " not in seen:
+            seen += (await process("output", here, "p1")).text
+            await asyncio.sleep(0.02)
+        await terminal("touch go", here)
+        seen += (await process("wait", here, "p1")).text
+        assert key[:10] not in seen
+        assert key[10:] not in seen
+        assert MASK in seen
 
 
 @in_loop

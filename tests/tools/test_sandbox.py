@@ -117,6 +117,12 @@ DENIED = {
     "send a packet": connecting("AF_INET", ("192.0.2.1", 53), "SOCK_DGRAM"),
     "send a raw packet": python("import socket\nsocket.socket(socket.AF_INET, socket.SOCK_RAW, 1)"),
     "listen to the wire": python("import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)"),
+    "reach the hypervisor": python("import socket\nsocket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)"),
+    "use the kernel's cryptography": python("import socket\nsocket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)"),
+    "pair sockets of another family": python("import socket\nsocket.socketpair(30, socket.SOCK_STREAM)"),
+    "queue system calls past the filter": python(
+        "import ctypes, sys\nsys.exit(ctypes.CDLL(None).syscall(425, 8, 0) < 0)"
+    ),
     "use a socket of a file outside": connecting("AF_UNIX", "{folder}/socket"),
     "use an abstract socket outside": connecting("AF_UNIX", "{abstract}"),
     "mount": "mount -t tmpfs x /mnt",
@@ -193,6 +199,8 @@ BOUNDED = {
     "a file in memory": "head -c 100000000 /dev/zero > /tmp/big",
     "many files in memory": "for i in 1 2 3; do head -c 5000000 /dev/zero > /tmp/$i || exit 1; done",
     "shared memory": "for i in 1 2 3; do head -c 5000000 /dev/zero > /dev/shm/$i || exit 1; done",
+    "memory of no process": python("import os\nos.memfd_create('x')"),
+    "memory of System V": "ipcmk -M 1000000",
     "a sparse file": "truncate -s 10G sparse",
     "time": "sleep 1000",
     "time in a loop that catches signals": "trap '' TERM INT HUP; while :; do :; done",
@@ -204,6 +212,11 @@ def test_what_a_command_uses_is_bounded_and_the_next_one_works(bomb):
     bombed, after = session(f"( {bomb}\n)", "echo on", timeout=1.5)
     assert not bombed.ok
     assert after.text == "on"
+
+
+def test_small_segments_of_system_v_memory_are_there_for_programs_that_need_one():
+    (result,) = session("ipcmk -M 4096")
+    assert result.ok, result.text
 
 
 def test_a_fork_bomb_is_bounded_and_gone_with_the_conversation():

@@ -2,14 +2,18 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import time
 
 import pytest
 
 import needs
+from faultserver import in_loop
+from stemma.redact import Redactor
+from stemma.tools.keeper import Keeper
 from stemma.tools.kept import Kept
-from stemma.tools.sandbox import NoSandbox, ResourceLimits, choose_sandbox
+from stemma.tools.sandbox import NoSandbox, ResourceLimits, Unfenced, choose_sandbox
 from stemma.tools.terminal import terminal
 from stemma.tools.workspace import Workspace
 
@@ -155,3 +159,28 @@ def test_head_and_tail_are_whole_when_it_fits_and_honest_when_not(size):
         assert text.startswith(whole[:5])
         assert text.endswith(whole[-5:])
         assert cut == size - 10
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_no_cut_of_an_output_leaves_a_part_of_a_secret(piece):
+    key = "Zx81Qw92Er73Ty64Ui55"
+    for before in range(0, 400, 3):
+        kept = Kept(100, Redactor([key]))
+        output = b"\xff." * (before // 2) + key.encode() * 3 + "é".encode() * (before // 3)
+        for at in range(0, len(output), piece):
+            kept.add(output[at : at + piece])
+        kept.end()
+        text, _ = kept.text()
+        assert not any(key[at : at + 3] in text for at in range(len(key) - 2))
+        assert len(text) < 200
+
+
+@in_loop
+async def test_a_keeper_that_does_not_answer_and_whose_output_nobody_reads_is_ended_all_the_same(tmp_path):
+    keeper = await Keeper.start(Unfenced(), tmp_path, ResourceLimits())
+    keeper.tell("head -c 3000000 /dev/zero >&8 &")  # far more than a reader that nobody asks takes in
+    await keeper.ask("sleep 0.2")
+    os.kill(keeper._process.pid, signal.SIGSTOP)
+    async with asyncio.timeout(30):
+        await keeper.close()
+    assert not keeper.alive

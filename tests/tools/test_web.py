@@ -51,6 +51,19 @@ def test_each_provider_is_asked_in_its_own_words_and_answers_in_ours(provider):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("before", [0, 180, 195])
+def test_a_provider_that_echoes_its_key_is_quoted_without_it(before):
+    async def run():
+        key = "Zx81Qw92Er73Ty64Ui55"
+        async with site(search={"status": 401, "text": "." * before + key + "." * 50}) as here:
+            access = WebAccess(provider="brave", search_url=f"{here.url}/search", api_key=key)
+            result = await use(access, "web_search", query="x")
+            assert "answered 401" in result.text
+            assert not any(key[at : at + 3] in result.text for at in range(len(key) - 2))
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("response", "said"),
     [

@@ -55,6 +55,23 @@ def test_no_credential_reaches_the_model_or_the_store(tmp_path, form):
         assert trace.encode() not in kept
 
 
+def test_a_reply_with_a_credential_is_recorded_without_it_and_not_trained():
+    """However the model came by it: by a tool that hid it from us, or because the user typed it."""
+    shown = []
+    agent = Agent(model=ScriptedModel([f"It is {KEY}."]), workspace=lambda: Workspace(secrets=[KEY]))
+
+    async def talk():
+        async with agent.start() as conversation:
+            await conversation.say("Which key?", shown.append)
+        return conversation.graph
+
+    graph = asyncio.run(talk())
+    assert graph[-1]["content"] == f"It is {MASK}."
+    assert "".join(delta.text for delta in shown) == f"It is {MASK}."
+    extra = graph.last_call().call.extra
+    assert (extra["redacted"], extra["trainable"]) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("sandbox", "noted"),
     [

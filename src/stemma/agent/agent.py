@@ -27,6 +27,7 @@ from stemma.core.graph import MessageGraph
 from stemma.formats.files import TrajectoryFile, Written
 from stemma.formats.hermes import to_trajectory
 from stemma.models.protocol import Model, OnDelta
+from stemma.models.retry import Retries
 from stemma.tools.tool import Tool, as_tool
 from stemma.tools.workspace import Workspace
 
@@ -46,8 +47,13 @@ class Agent:
         limits: Limits | None = None,
         compaction: Compaction | None = None,
         workspace: Callable[[], Workspace] | None = None,
+        tool_retries: Retries | None = None,
         save_trajectories: bool = False,
     ) -> None:
+        """An agent.
+
+        tool_retries: how often to try a tool call that the harness could not run, such as for want of descriptors
+        """
         offered = [tool if isinstance(tool, Tool) else as_tool(tool) for tool in tools]
         self.setup = Setup(
             model=model,
@@ -56,6 +62,7 @@ class Agent:
             limits=limits or Limits(),
             guidance=Guidance(ephemeral=ephemeral, prefill=prefill),
             compaction=compaction or Compaction(),
+            tool_retries=tool_retries or Retries(),
         )
         self.system = system
         self.workspace = workspace or Workspace
@@ -139,7 +146,9 @@ class Conversation:
         said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         self.graph.extend(said)
         self.stopped = None
-        setup = msgspec.structs.replace(self.agent.setup, on_delta=on_delta, notes=self.workspace.openings())
+        setup = msgspec.structs.replace(
+            self.agent.setup, on_delta=on_delta, notes=self.workspace.openings(), redactor=self.workspace.redactor
+        )
         try:
             async for fact in converse(self.graph, setup, self.workspace):
                 if isinstance(fact, Stopped):

@@ -8,10 +8,24 @@ from stemma.models.protocol import Reply
 from stemma.tools.tool import ToolResult
 
 StopReason = Literal[
-    "answer", "empty", "length", "turns", "tokens", "seconds", "cost", "context", "interrupted", "model error"
+    "answer",
+    "empty",
+    "length",
+    "turns",
+    "tokens",
+    "seconds",
+    "cost",
+    "context",
+    "interrupted",
+    "model error",
+    "harness error",
 ]
 """answer: the model gave one. empty: it said nothing. length: its reply was cut. turns, tokens, seconds, cost: a limit.
-context: what must be kept does not fit the model's window. interrupted: somebody stopped it. model error: no reply."""
+context: what must be kept does not fit the model's window. interrupted: somebody stopped it. model error: no reply.
+harness error: a tool call could not be run through no fault of the model; it is still open."""
+
+FAILURES = ("model error", "harness error")
+"""Reasons that are failures: nothing about the conversation itself ended it."""
 
 
 class Asking(msgspec.Struct, frozen=True):

@@ -3,10 +3,12 @@
 It yields facts and opens no files. Each fact is true of the graph when it is yielded, and the next step starts only
 when the listener comes back for more: who saves the graph at every fact loses nothing but the step in flight. Started
 on a graph that ends in unanswered tool calls, as a crash leaves it, it answers those first. Wrong tool names and
-unreadable arguments are answered with an error and stay recorded as sampled. Tool output is data: it decides nothing
-here. `tests/agent/test_loop.py` proves it.
+unreadable arguments are answered with an error and stay recorded as sampled; a call that the harness could not run
+stays open, and the conversation stops there. Tool output is data: it decides nothing here. `tests/agent/test_loop.py`
+proves it.
 """
 
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -16,12 +18,16 @@ import msgspec
 from stemma.agent.compaction import INSTRUCTION, Compaction, is_due, plan, summary_message
 from stemma.agent.context import Guidance, noted, request_for
 from stemma.agent.facts import Asking, Compacted, Fact, Replied, Stopped, StopReason
-from stemma.agent.limits import Limits, Spent
+from stemma.agent.limits import LimitReached, Limits, Shared, Spent
 from stemma.agent.tool_turn import answer_open_calls
 from stemma.core.graph import MessageGraph
+from stemma.errors import HarnessFailed
 from stemma.formats.training import is_answer
 from stemma.models.errors import ContextTooLong, ModelError
 from stemma.models.protocol import Model, OnDelta, Reply
+from stemma.models.redact import RedactedDeltas, redacted_reply
+from stemma.models.retry import Chance, Retries
+from stemma.redact import NOTHING_SECRET, Redactor
 from stemma.tools.tool import Tool
 from stemma.tools.workspace import Workspace
 
@@ -38,46 +44,73 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """What every call must say beside that, such as a fence that is open."""
     compaction: Compaction = Compaction()
     on_delta: OnDelta | None = None
+    tool_retries: Retries = Retries()
+    """How often, and how patiently, to try a tool call that the harness could not run."""
+    spent: Spent | None = None
+    """The account of the conversation that this one works for, if it is a subagent's."""
+    redactor: Redactor = NOTHING_SECRET
+    """Takes secrets out of replies, of what is shown while they stream, and of failures."""
     clock: Callable[[], float] = time.monotonic
+    chance: Chance = random.random
 
 
 async def converse(graph: MessageGraph, setup: Setup, workspace: Workspace | None = None) -> AsyncIterator[Fact]:
     """Go on until there is an answer, a limit or a failure."""
-    spent = Spent(setup.clock)
-    async for fact in answer_open_calls(graph, setup.tools, workspace, setup.clock):
-        yield fact
+    spent = setup.spent or Spent(setup.clock)
     while True:
-        limit = spent.reached(setup.limits)
-        if limit is not None:
-            yield Stopped(limit)
-            return
+        async for fact in answer_calls(graph, setup, workspace, spent):
+            yield fact
+            if isinstance(fact, Stopped):
+                return
         try:
+            spent.check(setup.limits)
             async for fact in _make_room(graph, setup, spent):
                 yield fact
             yield Asking(spent.turns + 1)
             reply = await _ask(graph, setup, spent)
+        except LimitReached as reached:
+            yield Stopped(reached.limit, reached.detail)
+            return
         except ContextTooLong as problem:
-            yield Stopped("context", str(problem))
+            yield Stopped("context", setup.redactor.text(str(problem)))
             return
         except ModelError as problem:
-            yield Stopped("model error", f"{type(problem).__name__}: {problem}")
+            yield Stopped("model error", setup.redactor.text(f"{type(problem).__name__}: {problem}"))
             return
         yield Replied(reply)
         if not reply.message.get("tool_calls"):
             yield Stopped(_how_it_ended(reply))
             return
-        async for fact in answer_open_calls(graph, setup.tools, workspace, setup.clock):
+
+
+async def answer_calls(
+    graph: MessageGraph, setup: Setup, workspace: Workspace | None, spent: Spent
+) -> AsyncIterator[Fact]:
+    """Answer the open calls, or stop: what the harness could not do is never told to the model."""
+    shares = Shared(setup.model, setup.params, setup.limits, spent)
+    try:
+        async for fact in answer_open_calls(
+            graph, setup.tools, workspace, setup.clock, shares, setup.tool_retries, setup.chance
+        ):
             yield fact
+    except HarnessFailed as problem:
+        yield Stopped("harness error", setup.redactor.text(f"{type(problem).__name__}: {problem}"))
 
 
 async def _ask(graph: MessageGraph, setup: Setup, spent: Spent, *, with_tools: bool = True) -> Reply:
-    """Ask the model and record what it said."""
+    """Ask the model, as soon as there is room for one more call, and record what it said."""
     schemas = [tool.schema() for tool in setup.tools.values()] if with_tools else None
-    reply = await setup.model.reply(request_for(graph, setup.guidance, schemas, setup.params), setup.on_delta)
+    request = request_for(graph, setup.guidance, schemas, setup.params)
+    shown = RedactedDeltas(setup.on_delta, setup.redactor) if setup.on_delta is not None else None
+    async with spent.reserved(setup.limits, setup.model, request) as count:
+        reply = await setup.model.reply(request, shown)
+        count(reply.call)
+    if shown is not None:
+        shown.end()
+    reply = redacted_reply(reply, setup.redactor)
     if notes := {**setup.guidance.notes(), **setup.notes}:
         reply = msgspec.structs.replace(reply, call=noted(reply.call, notes))
     graph.record(reply.message, reply.call)
-    spent.add(reply.call)
     return reply
 
 
@@ -102,7 +135,7 @@ async def _make_room(graph: MessageGraph, setup: Setup, spent: Spent) -> AsyncIt
     graph.append({"role": "user", "content": INSTRUCTION})
     try:
         reply = await _ask(graph, setup, spent, with_tools=False)
-    except ModelError:
+    except BaseException:
         graph.pop()  # leaves no trace: nothing was sampled after it
         raise
     said = reply.message.get("content")

@@ -1,28 +1,48 @@
 """The tools' turn: every call of the last reply that has no result yet gets one.
 
 Calls run side by side; results are appended in the order asked. A graph that a crash left with unanswered calls is
-answered the same way, so a conversation goes on where it stopped.
+answered the same way, so a conversation goes on where it stopped. A call that the harness could not run is tried again
+with a growing wait; one that never runs stays open, and `HarnessFailed` rises.
 """
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from stemma.agent.facts import Fact, ToolRan, ToolStarted
+from stemma.agent.limits import Shared, shared
 from stemma.core.graph import MessageGraph
+from stemma.models.retry import Chance, Retries, persist
 from stemma.tools.running import run_tool
 from stemma.tools.tool import Tool, ToolResult
 from stemma.tools.workspace import Workspace
 
 
 async def answer_open_calls(
-    graph: MessageGraph, tools: Mapping[str, Tool], workspace: Workspace | None, clock: Callable[[], float]
+    graph: MessageGraph,
+    tools: Mapping[str, Tool],
+    workspace: Workspace | None,
+    clock: Callable[[], float],
+    shares: Shared | None = None,
+    retries: Retries | None = None,
+    chance: Chance = random.random,
 ) -> AsyncIterator[Fact]:
-    """Run the open calls and append their results; a listener that leaves cancels what still runs."""
+    """Run the open calls and append their results; a listener that leaves cancels what still runs.
+
+    shares: what subagents that a tool starts have in common with this conversation
+    """
     calls = open_calls(graph)
     for call in calls:
         yield ToolStarted(*call)
-    work = [_timed(run_tool(tools, name, given, workspace), clock) for _, name, given in calls]
+
+    async def answer(name: str, given: Any) -> ToolResult:
+        patience = retries or Retries()
+        return await persist(
+            lambda _: run_tool(tools, name, given, workspace), patience, until=float("inf"), chance=chance
+        )
+
+    work = [_timed(answer(name, given), clock, shares) for _, name, given in calls]
     # Side by side, each in a task of its own; one alone needs none.
     running = [asyncio.ensure_future(one) for one in work] if len(work) > 1 else []
     try:
@@ -34,11 +54,20 @@ async def answer_open_calls(
     finally:
         for task in running:
             task.cancel()
+        if running:
+            await asyncio.wait(running)
+        for one in work if not running else ():
+            one.close()  # it was never begun, if the one before it failed
 
 
-async def _timed(work: Awaitable[ToolResult], clock: Callable[[], float]) -> tuple[ToolResult, float]:
-    begun = clock()
-    return await work, clock() - begun
+async def _timed(
+    work: Awaitable[ToolResult], clock: Callable[[], float], shares: Shared | None
+) -> tuple[ToolResult, float]:
+    begun, before = clock(), shared.set(shares)
+    try:
+        return await work, clock() - begun
+    finally:
+        shared.reset(before)
 
 
 def open_calls(graph: MessageGraph) -> list[tuple[str, str, Any]]:

@@ -16,7 +16,7 @@ kept, what failed is tried again. `tests/batch/test_batch.py` proves it.
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,27 +26,28 @@ import msgspec
 
 from stemma.agent.agent import Agent
 from stemma.agent.context import with_guidance
-from stemma.batch.budget import Budget
-from stemma.batch.claims import alone
+from stemma.batch.budget import BadBudget, Budget, check_prices
+from stemma.batch.claims import alone, held
 from stemma.batch.crew import Crew
 from stemma.batch.distributions import Distribution
 from stemma.batch.files import RunFiles
 from stemma.batch.line import Begin
+from stemma.batch.needs import fitted_pace
 from stemma.batch.order import Ended, Order, Result
 from stemma.batch.outfit import Offer, Outfitter
 from stemma.batch.outputs import Shape, kept_shape, own_metadata, records
-from stemma.batch.places import places_of
 from stemma.batch.plan import Plan, Selection, Task, tasks
 from stemma.batch.policies import Policies
 from stemma.batch.progress import Progress
 from stemma.batch.prompts import Prompts, read_rows
 from stemma.batch.recipe import ChangedRecipe, changes, recipe_id, recipe_of, told
-from stemma.batch.record import ENDED, Record
+from stemma.batch.record import ENDED, Record, read_record
 from stemma.batch.reserve import Reserve
 from stemma.batch.rewards import Reward
 from stemma.batch.runner import Runner, first_pace
 from stemma.batch.threaded import in_a_thread
 from stemma.core.names import check_name
+from stemma.errors import NotFound
 from stemma.formats.entries import Columns, columns_of
 from stemma.store import Store, open_store
 from stemma.tools.tool import Tool
@@ -90,6 +91,10 @@ def run_batch(
     policies = Policies(
         keep_no_reasoning=keep_no_reasoning, keep_unknown_tools=keep_unknown_tools, rewarded=reward is not None
     )
+    if budget is not None and budget.cost is not None:
+        check_prices(agent.setup.model, "a budget")
+    if agent.setup.limits.cost is not None:
+        check_prices(agent.setup.model, "a limit on the cost of a conversation (agent.cost)")
     chosen = selection or Selection()
     rows = prompts if isinstance(prompts, str | Path) else list(prompts)
     outfitter = Outfitter(agent, offer or offer_of(agent), distribution, seed or 0)
@@ -138,7 +143,11 @@ class Batch:
         self._runner: Runner | None = None
         self.reserve: Reserve | None = None
         """Where helpers come from when one processor is not enough."""
+        self.notice: Callable[[str], None] = lambda _: None
+        """Is told what differs from what was asked for."""
         self.progress = Progress(order.clock)
+        self.left_to_others = 0
+        """Tasks that other processes were still working on when this one had no more to do."""
         self.statistics: dict[str, Any] = {}
         """The numbers of the whole run, once it has ended."""
 
@@ -168,20 +177,50 @@ class Batch:
         self.folder.mkdir(parents=True, exist_ok=True)
         with open_store(self.folder / "stemma.db") as store:
             plan = self.plan(store)
-            shape = Shape(columns=plan.columns, batch_size=self._batch_size, policies=self._policies)
+            await self._check_needs(plan)
+            shape = Shape(
+                columns=plan.columns, known_tools=plan.tools, batch_size=self._batch_size, policies=self._policies
+            )
             about = self._begin(store, plan, shape)
             files = RunFiles(self.folder, self.order.name, store, shape, about)
             self._prepare(files, store, plan)
-            try:
-                async with aclosing(self._running(store, shape, files).results()) as results:
-                    async for result in results:
-                        yield result
-            finally:
-                with suppress(OSError):  # not empty: some tasks will go on there
-                    places_of(self.folder).rmdir()
-                self.statistics = files.finish()
+            with self._budget_to_ourselves():
+                runner = self._running(store, plan, shape, files)
+                try:
+                    async with aclosing(runner.results()) as results:
+                        async for result in results:
+                            yield result
+                finally:
+                    self.statistics = files.finish()
+                    self.left_to_others = sum(_is_under_way(store, name) for name in runner.with_others)
+                    self._remember_unrecorded(store, runner)
 
-    def _running(self, store: Store, shape: Shape, files: RunFiles) -> Runner:
+    @contextmanager
+    def _budget_to_ourselves(self) -> Iterator[None]:
+        """A run's budget is one process's to keep: two would each count their own calls only."""
+        if not self.order.budget:
+            yield
+            return
+        with held(self.folder / "budget.lock") as ours:
+            if not ours:
+                raise BadBudget(f"another process runs {self.order.name!r} within a budget; wait for it, or give none")
+            yield
+
+    def _remember_unrecorded(self, store: Store, runner: Runner) -> None:
+        """Write down what was paid for and is in no conversation: calls of subagents whose work was interrupted."""
+        known = _run_metadata(store, self.order.name)
+        if not self.order.budget or known is None:
+            return
+        tokens = runner.spent.tokens - self.statistics["tokens"].get("total_tokens", 0)
+        cost = (runner.spent.cost or 0.0) - (self.statistics["cost"] or 0.0)
+        store.save_run(self.order.name, {**known, "unrecorded": {"tokens": max(tokens, 0), "cost": max(cost, 0.0)}})
+
+    async def _check_needs(self, plan: Plan) -> None:
+        """`HarnessFailed` if commands are offered and the sandbox does not work: now, not at the first command."""
+        if plan.shells and plan.to_do:
+            await self.order.outfitter.agent.workspace().try_sandbox()
+
+    def _running(self, store: Store, plan: Plan, shape: Shape, files: RunFiles) -> Runner:
         """What runs the tasks from now on."""
 
         def tell(ended: Ended) -> None:
@@ -189,7 +228,12 @@ class Batch:
                 files.ended(ended.record, ended.line)
 
         order, since = self.order, self.order.now()
-        pace = first_pace(order.concurrency)
+        asked = first_pace(order.concurrency)
+        pace = fitted_pace(asked, shells=plan.shells)
+        if pace.ceiling < asked.ceiling:
+            self.notice(
+                f"at most {pace.ceiling} conversations at once, not {asked.ceiling}: {pace.why}; see `ulimit -Hn`"
+            )
         runner = self._runner = Runner(order, store, shape, self.progress, tell, pace=pace, since=since)
         if self.reserve is not None:
             runner.team = Crew(runner, self.reserve, partial(Begin, name=order.name, since=since), store.load)
@@ -214,26 +258,38 @@ class Batch:
                 return self.plan(held)
         statuses: dict[str, str] = {}
         counts: Counter[str] = Counter()
-        columns = columns_of(chain(self._metadata_kept(store, statuses), self._metadata(statuses, counts)))
+        offers = _Offers()
+        columns = columns_of(
+            chain(self._metadata_kept(store, statuses, offers), self._metadata(statuses, counts, offers))
+        )
         return Plan(
             tasks=counts["tasks"],
             kept=counts["completed"] + counts["stopped"] + (0 if self.order.retry_failed else counts["failed"]),
             failed=counts["failed"] if self.order.retry_failed else 0,
             interrupted=counts["running"],
             columns=Columns(dict(sorted(columns.plain.items())), rest=columns.rest),
+            tools=(*TOOL_TO_TOOLSET_MAP, *sorted(offers.tools - TOOL_TO_TOOLSET_MAP.keys())),
+            shells=offers.shells,
         )
 
-    def _metadata_kept(self, store: Store | None, statuses: dict[str, str]) -> Iterator[dict[str, Any]]:
+    def _metadata_kept(
+        self, store: Store | None, statuses: dict[str, str], offers: "_Offers"
+    ) -> Iterator[dict[str, Any]]:
         """The metadata of every entry there is, also of rows that are not meant now; statuses are noted by the way."""
         for record in records(store, self.order.name) if store is not None else ():
             statuses[record.name] = record.status
+            offers.tools.update(record.offered)
             yield {**record.metadata, **own_metadata(msgspec.structs.replace(record, reward=0.0), "", self._policies)}
 
-    def _metadata(self, statuses: Mapping[str, str], counts: Counter[str]) -> Iterator[dict[str, Any]]:
+    def _metadata(
+        self, statuses: Mapping[str, str], counts: Counter[str], offers: "_Offers"
+    ) -> Iterator[dict[str, Any]]:
         """The metadata of every entry there will be; tasks are counted by the way."""
         self.order.outfitter.check()
         for task in self.order.tasks():
-            self.order.outfitter.tools(task)  # a row may name tools that nobody has
+            offers.add(task, self.order.outfitter.tools(task))  # a row may name tools that nobody has
+            if task.row.limits is not None and task.row.limits.cost is not None:
+                check_prices(self.order.outfitter.agent.setup.model, f"row {task.row.index + 1}: a limit")
             counts["tasks"] += 1
             counts[statuses.get(task.name, "new")] += 1
             record = Record(key=task.row.key, ordinal=task.ordinal, sample=task.sample, reward=0.0)
@@ -270,7 +326,8 @@ class Batch:
             "batch_size": self._batch_size,
             "started_at": known["about"]["started_at"] if known else self.order.now(),
         }
-        store.save_run(self.order.name, {"recipe": self.recipe, "about": about, **kept_shape(shape)})
+        unrecorded = {"unrecorded": known["unrecorded"]} if known and "unrecorded" in known else {}
+        store.save_run(self.order.name, {"recipe": self.recipe, "about": about, **kept_shape(shape), **unrecorded})
         return about
 
     def _prepare(self, files: RunFiles, store: Store, plan: Plan) -> None:
@@ -280,9 +337,31 @@ class Batch:
         for record in records(store, self.order.name):
             statuses[record.name] = record.status
             self.progress.spent.add(record)
+        self.progress.spent.add_unrecorded((_run_metadata(store, self.order.name) or {}).get("unrecorded", {}))
         for task in self.order.tasks():
             files.expect(task.row.index, kept=statuses.get(task.name) in ENDED)
 
 
+class _Offers:
+    """What tasks are offered, all of them together."""
+
+    def __init__(self) -> None:
+        self.tools: set[str] = set()
+        self.shells = False
+
+    def add(self, task: Task, tools: Sequence[Tool]) -> None:
+        self.tools.update(tool.name for tool in tools)
+        in_own_image = task.row.image is not None
+        self.shells = self.shells or (not in_own_image and any(tool.toolset == "terminal" for tool in tools))
+
+
 def _run_metadata(store: Store, name: str) -> dict[str, Any] | None:
     return next((run.metadata for run in store.runs() if run.name == name), None)
+
+
+def _is_under_way(store: Store, task: str) -> bool:
+    """Whether a task has neither ended nor failed."""
+    try:
+        return read_record(store.metadata(task)).status == "running"
+    except NotFound:
+        return True

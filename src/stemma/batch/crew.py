@@ -17,7 +17,7 @@ from stemma.batch.gate import bounded, parted
 from stemma.batch.line import Begin, Cancel, Done, Failed, Line, Message, Room, Stop
 from stemma.batch.order import Ended
 from stemma.batch.progress import Elsewhere
-from stemma.batch.reserve import Reserve
+from stemma.batch.reserve import ENDS_WITHIN, Reserve
 from stemma.batch.runner import Runner
 from stemma.core.graph import MessageGraph
 
@@ -59,6 +59,8 @@ class Crew:
         self._with_us: set[asyncio.Task[None]] = set()
         self._lost = False
         """Whether a helper has left tasks behind."""
+        self._cancelled = False
+        self._seeing_to_it: asyncio.Task[None] | None = None
         self._looking = asyncio.ensure_future(self._look())
 
     # ── what the runner wants ────────────────────────────────────────────────────────────────────────────────
@@ -66,9 +68,24 @@ class Crew:
     def stop(self, why: str) -> None:
         self._looking.cancel()
         self._say(Stop(why))
+        self._seeing_to_it = self._seeing_to_it or asyncio.ensure_future(self._see_that_they_end())
 
     def cancel(self) -> None:
         self._say(Cancel())
+        self._cancelled = True
+
+    async def _see_that_they_end(self) -> None:
+        """Kill helpers that cannot end because they are stopped, and all that do not leave their tasks when told to.
+
+        What one had taken is free then, and is done when the run goes on.
+        """
+        waited = 0.0
+        while self._with_us:
+            self._reserve.kill_stopped()
+            waited += ENDS_WITHIN / 20 if self._cancelled else 0.0
+            if waited > ENDS_WITHIN:
+                self._reserve.kill()
+            await asyncio.sleep(ENDS_WITHIN / 20)
 
     def share_room(self) -> None:
         """Give helpers what they lack of their share, as far as it is free."""

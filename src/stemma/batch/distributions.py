@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from stemma.errors import StemmaError
+from stemma.formats.yaml_files import BadSettings, read_yaml, value_of
 
 
 class BadDistribution(StemmaError):
@@ -71,8 +71,9 @@ def find_distribution(name: str, file: Path | None = None) -> Distribution:
 def read_distributions(file: Path) -> dict[str, Distribution]:
     """A user's own distributions."""
     try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeError) as problem:
+        tree = read_yaml(file.read_text(encoding="utf-8"), str(file))
+        given = value_of(tree, str(file)) if tree is not None else None
+    except (OSError, BadSettings, UnicodeError) as problem:
         raise BadDistribution(f"cannot read distributions from {file}: {problem}") from problem
     if not isinstance(given, Mapping):
         raise BadDistribution(f"{file} is no mapping of names to toolsets with their percentages")

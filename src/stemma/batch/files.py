@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stemma.batch.claims import alone
-from stemma.batch.outputs import Parts, Shape, failure_line, join_parts, records
+from stemma.batch.outputs import Parts, Shape, failure_lines, failures_of, join_parts, records
 from stemma.batch.record import Record, read_record, task_name
 from stemma.batch.statistics import Tally
 from stemma.formats.export import Whole, write_whole
@@ -66,11 +66,14 @@ class RunFiles:
         parts: dict[int, list[Place]] = {}
         for record in records(self._store, self._run):
             tally.add(record)
-            parts.setdefault(self._parts.part_of(record), []).append(Place(record.order, record.status == "failed"))
-        self._write_failures(sorted(place for members in parts.values() for place in members if place.failed))
+            parts.setdefault(self._parts.part_of(record), []).append(Place(record.order, any(failures_of(record))))
         for part, members in parts.items():
             if self._written.get(part) != len(members):  # rows that moved stand in the part of their first place
                 self._parts.write(part, map(self._record, members))
+        if self._parts.noted:  # only now is it known what cannot be exported
+            self._parts.noted = 0
+            return self._finish()
+        self._write_failures(sorted(place for members in parts.values() for place in members if place.failed))
         join_parts(self.folder, sorted(parts))
         numbers = tally.numbers(self._about)
         write_whole(self.folder / "statistics.json", msgspec.json.format(msgspec.json.encode(numbers)) + b"\n")
@@ -83,10 +86,10 @@ class RunFiles:
     def _write_failures(self, failed: list["Place"]) -> None:
         with Whole(self.folder / "failures.jsonl") as file:
             for record in map(self._record, failed):
-                file.write(failure_line(record, self._first_question(record)))
+                file.write(failure_lines(record, self._first_question(record)))
 
     def _first_question(self, record: Record) -> str:
-        said = (m["content"] for m in self._store.load(record.name) if m["role"] == "user")
+        said = (m.get("content") for m in self._store.load(record.name) if m["role"] == "user")
         return str(next(said, ""))
 
 
@@ -95,3 +98,4 @@ class Place(NamedTuple):
 
     order: tuple[int, int, int, str]
     failed: bool
+    """Whether something went wrong with it."""

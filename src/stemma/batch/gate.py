@@ -4,7 +4,8 @@
     pressure     a 429 takes a fifth away, once a second at most, and ends the slow start
     afterwards   one more for every round of successes
 
-A 5xx or a lost connection pauses growth and takes nothing away: fewer questions do not mend a broken server.
+A 5xx or a lost connection pauses growth and takes nothing away: fewer questions do not mend a broken server. A machine
+that has no descriptors, processes, memory or disk left is pressure like a 429.
 The numbers are decided by pure functions; `Gate` only lets through and makes wait.
 `tests/batch/test_gate.py` proves it.
 """
@@ -15,7 +16,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from stemma.models.errors import ModelError, RateLimited
+from stemma.errors import OutOfResources
+from stemma.models.errors import RateLimited
+from stemma.models.retry import Passing
 
 SHARE_KEPT = 0.8
 CALM_SECONDS = 1.0
@@ -44,14 +47,15 @@ def after_success(pace: Pace) -> Pace:
     return msgspec.structs.replace(pace, limit=pace.limit + 1, credit=0, why="going well")
 
 
-def after_trouble(pace: Pace, problem: ModelError, now: float) -> Pace:
+def after_trouble(pace: Pace, problem: Passing, now: float) -> Pace:
     """An attempt failed and will be made again."""
-    if not isinstance(problem, RateLimited):
+    if not isinstance(problem, RateLimited | OutOfResources):
         return msgspec.structs.replace(pace, starting=False, credit=0, why=f"no growth: {type(problem).__name__}")
     if now - pace.cut_at < CALM_SECONDS:
         return pace
     fewer = max(1, int(pace.limit * SHARE_KEPT))
-    return msgspec.structs.replace(pace, limit=fewer, starting=False, credit=0, cut_at=now, why="rate limited")
+    why = "rate limited" if isinstance(problem, RateLimited) else "this machine is at its limits"
+    return msgspec.structs.replace(pace, limit=fewer, starting=False, credit=0, cut_at=now, why=why)
 
 
 def bounded(pace: Pace, ceiling: int) -> Pace:
@@ -105,8 +109,8 @@ class Gate:
             self._admit()
             self._grown()
 
-    def troubled(self, problem: ModelError) -> None:
-        """A question has to be asked again."""
+    def troubled(self, problem: Passing) -> None:
+        """A question, or a tool call, has to be tried again."""
         self.pace = after_trouble(self.pace, problem, self._clock())
 
     def change(self, pace: Pace) -> None:

@@ -15,10 +15,11 @@ import msgspec
 from stemma.batch.budget import Budget
 from stemma.batch.gate import bounded
 from stemma.batch.line import Begin, Cancel, Done, Failed, Line, Room, Stop
+from stemma.batch.needs import fitted_pace
 from stemma.batch.order import Order
 from stemma.batch.outputs import shape_of
 from stemma.batch.progress import Doing, Elsewhere, Progress
-from stemma.batch.runner import Runner
+from stemma.batch.runner import Runner, first_pace
 from stemma.errors import StemmaError
 from stemma.store import open_store
 
@@ -54,6 +55,7 @@ async def _work(order: Order, begin: Begin, line: Line) -> None:
     progress = Progress(order.clock)
     with open_store(order.folder / "stemma.db", create=False) as store:
         shape = shape_of(next(run.metadata for run in store.runs() if run.name == order.name))
+        fitted_pace(first_pace(order.concurrency), shells=True)  # the chief says how many; this raises our own limit
         runner = Runner(order, store, shape, progress, line.say, pace=begin.pace, since=begin.since)
         beside = [asyncio.ensure_future(_listen(line, runner)), asyncio.ensure_future(_tell(line, progress))]
         try:

@@ -57,4 +57,4 @@ class Result(msgspec.Struct, frozen=True):
     @property
     def answer(self) -> str | None:
         """The last answer, if there is one."""
-        return str(self.graph[-1]["content"]) if self.record.status == "completed" else None
+        return str(self.graph[-1].get("content") or "") if self.record.status == "completed" else None

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from stemma.batch.policies import Policies
-from stemma.batch.record import Record, read_record
+from stemma.batch.record import Failure, Record, as_metadata, failure_of, read_record
 from stemma.core.graph import MessageGraph
 from stemma.formats.entries import Columns, batch_entry
 from stemma.formats.export import Whole
@@ -68,27 +68,41 @@ def entry_line(graph: MessageGraph, record: Record, shape: Shape) -> bytes:
     return to_line(entry)
 
 
-def exported_line(graph: MessageGraph, record: Record, shape: Shape) -> bytes | None:
-    """The line of a task, if it has ended and no policy leaves it out."""
-    wanted = record.ended and shape.policies.reason(record) is None
-    return entry_line(graph, record, shape) if wanted else None
+def exported_line(graph: MessageGraph, record: Record, shape: Shape) -> tuple[bytes | None, Record]:
+    """The line of a task, if it has ended and no policy leaves it out; and the record, which says why there is none
+    although one was wanted."""
+    if not shape.policies.wants(record):
+        return None, record
+    try:
+        line, failure = entry_line(graph, record, shape), None
+    except Exception as problem:  # noqa: BLE001  the boundary: what one conversation breaks must not end the run
+        line, failure = None, failure_of(problem)
+    return line, msgspec.structs.replace(record, export_failure=failure)
 
 
-def failure_line(record: Record, prompt: str) -> bytes:
-    """The line of one task that failed."""
-    failure = record.failure
-    return to_line(
-        {
-            "name": record.name,
-            "prompt_index": record.prompt_index,
-            "id": record.id,
-            "sample": record.sample,
-            "prompt": prompt,
-            "error": failure.kind if failure else "",
-            "text": failure.text if failure else "",
-            "attempts": record.attempts,
-            "api_calls": record.api_calls,
-        }
+def failures_of(record: Record) -> Iterator[tuple[str, Failure]]:
+    """All that went wrong with a task: what of it (`task`, `reward`, `export`), and how."""
+    if record.status == "failed":
+        yield "task", record.failure or Failure("", "")
+    if record.reward_failure is not None:
+        yield "reward", record.reward_failure
+    if record.export_failure is not None:
+        yield "export", record.export_failure
+
+
+def failure_lines(record: Record, prompt: str) -> bytes:
+    """The lines of a task for all that went wrong with it, one each."""
+    about = {
+        "name": record.name,
+        "prompt_index": record.prompt_index,
+        "id": record.id,
+        "sample": record.sample,
+        "prompt": prompt,
+    }
+    counts = {"attempts": record.attempts, "api_calls": record.api_calls}
+    return b"".join(
+        to_line({**about, "what": what, "error": failure.kind, "text": failure.text, **counts})
+        for what, failure in failures_of(record)
     )
 
 
@@ -97,6 +111,8 @@ class Parts:
 
     def __init__(self, folder: Path, store: Store, shape: Shape) -> None:
         self.folder, self._store, self._shape = folder, store, shape
+        self.noted = 0
+        """How many records were changed, because an entry could not be made, or now can."""
         self._lines: dict[int, dict[str, bytes]] = {}
         """What has ended meanwhile and waits for its part: part → task → line."""
 
@@ -113,11 +129,17 @@ class Parts:
         ready = self._lines.pop(part, {})
         with Whole(self.folder / part_name(part)) as file:
             for record in sorted(members, key=lambda one: one.order):
-                if record.ended and self._shape.policies.reason(record) is None:
+                if self._shape.policies.wants(record):
                     file.write(ready.get(record.name) or self._from_store(record))
 
     def _from_store(self, record: Record) -> bytes:
-        return entry_line(self._store.load(record.name), record, self._shape)
+        """The line of a task; nothing if none can be made of it, which its record then says."""
+        graph = self._store.load(record.name)
+        line, now = exported_line(graph, record, self._shape)
+        if now != record:
+            self._store.save(graph, record.name, metadata=as_metadata(now))
+            self.noted += 1
+        return line or b""
 
 
 def part_name(part: int) -> str:

@@ -49,6 +49,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks that go on where they were left."""
     columns: Columns
     """The shape of the entries' metadata."""
+    tools: tuple[str, ...] = ()
+    """Every tool that a task of the run is or was offered, the shipped ones first: what statistics count by name."""
+    shells: bool = False
+    """Whether tasks are offered commands, in the sandbox of the run."""
 
     @property
     def to_do(self) -> int:

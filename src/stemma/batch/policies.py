@@ -3,6 +3,7 @@
     no reasoning    not one reply came with a thought: the format's users train on thoughts
     unknown tool    it called a tool that was not offered
     unscored        a reward was asked for and none could be given
+    not exportable  it cannot be written as an entry; the record says why
 
 The conversation stays in the store whatever is decided here. `tests/batch/test_policies.py` proves it.
 """
@@ -14,6 +15,7 @@ import msgspec
 from stemma.batch.record import Record
 
 NO_REASONING, UNKNOWN_TOOL, UNSCORED = "no reasoning", "unknown tool", "unscored"
+NOT_EXPORTABLE = "not exportable"
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,12 +34,16 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
             return UNKNOWN_TOOL
         if self.rewarded and record.reward is None:
             return UNSCORED
-        return None
+        return NOT_EXPORTABLE if record.export_failure is not None else None
+
+    def wants(self, record: Record) -> bool:
+        """Whether a conversation is to have an entry, if one can be made of it."""
+        return record.ended and self.reason(record) in (None, NOT_EXPORTABLE)
 
 
 def left_out(records: Iterable[Record], policies: Policies) -> dict[str, int]:
     """How many ended conversations each policy leaves out."""
-    counts = dict.fromkeys((NO_REASONING, UNKNOWN_TOOL, UNSCORED), 0)
+    counts = dict.fromkeys((NO_REASONING, UNKNOWN_TOOL, UNSCORED, NOT_EXPORTABLE), 0)
     for record in records:
         if record.ended and (reason := policies.reason(record)) is not None:
             counts[reason] += 1

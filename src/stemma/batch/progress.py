@@ -4,7 +4,8 @@
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -41,6 +42,12 @@ class Spending(msgspec.Struct):
         self.tokens += record.usage.get("total_tokens", 0) - before
         if record.cost is not None:
             self.cost = (self.cost or 0.0) + record.cost - ((less.cost if less else None) or 0.0)
+
+    def add_unrecorded(self, lost: Mapping[str, Any]) -> None:
+        """Count what was paid for and is in no record."""
+        self.tokens += lost.get("tokens", 0)
+        if lost.get("cost"):
+            self.cost = (self.cost or 0.0) + lost["cost"]
 
 
 class Progress:
@@ -114,7 +121,7 @@ class Progress:
 
     def waits(self, name: str, problem: Exception, seconds: float) -> None:
         if name in self.doing:
-            self.doing[name].what = f"{type(problem).__name__}, asks again in {seconds:.0f} s"
+            self.doing[name].what = f"{type(problem).__name__}, tries again in {seconds:.0f} s"
             self.doing[name].since = self.clock()
 
     def finished(self, record: Record, before: Record) -> None:
@@ -123,6 +130,8 @@ class Progress:
         self.spent.add(record, before)
         if record.status == "failed" and record.failure:
             self.errors[record.failure.kind] += 1
+        if record.reward_failure is not None:
+            self.errors[f"reward: {record.reward_failure.kind}"] += 1
         self.latest.append(record)
 
     def slowest(self, number: int) -> list[tuple[str, Doing]]:

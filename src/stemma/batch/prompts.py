@@ -24,6 +24,7 @@ from stemma.batch.tables import read_table
 from stemma.core.canonical import canonical, plain
 from stemma.core.ids import digest
 from stemma.errors import BadMessage, StemmaError
+from stemma.formats.hermes import to_trajectory
 
 Prompts = str | Path | Iterable[str | Mapping[str, Any]]
 
@@ -90,7 +91,7 @@ def _row(given: dict[str, Any], index: int) -> Row:
         turns=turns,
         system=_text_or_none(system, "system"),
         toolsets=None if names is None else tuple(_names(names)),
-        limits=msgspec.convert(given["limits"], Limits) if given.get("limits") else None,
+        limits=_limits(given.get("limits")),
         image=_text_or_none(given.get("image") or given.get("docker_image"), "image"),
         cwd=_text_or_none(given.get("cwd"), "cwd"),
         files=_files(given.get("files") or {}),
@@ -105,11 +106,20 @@ def _turns(prompt: Any) -> tuple[tuple[dict[str, Any], ...], ...]:
     if isinstance(prompt, list) and prompt and all(isinstance(one, str) and one.strip() for one in prompt):
         return tuple(({"role": "user", "content": one},) for one in prompt)
     if isinstance(prompt, list) and prompt and all(isinstance(one, dict) and one.get("role") for one in prompt):
+        _check_exportable(prompt)
         return (tuple(prompt),)
     raise BadPrompt(
         "`prompt` is a text, a list of texts (asked one after the other), or a list of messages with roles; "
         f"got {prompt!r:.60}"
     )
+
+
+def _check_exportable(messages: list[dict[str, Any]]) -> None:
+    """What no file could carry at the end is not asked, and not paid for."""
+    try:
+        to_trajectory(messages)
+    except Exception as problem:
+        raise BadPrompt(f"its messages cannot be written as a trajectory: {problem}") from problem
 
 
 def _system_first(system: Any, turns: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
@@ -135,6 +145,17 @@ def _names(value: Any) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadPrompt(f"`toolsets` is a list of names; got {value!r:.60}")
     return [name.strip() for name in names if name.strip()]
+
+
+def _limits(value: Any) -> Limits | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise BadPrompt(f'`limits` is an object such as {{"turns": 5}}; got {value!r:.60}')
+    known = Limits.__struct_fields__
+    if unknown := [key for key in value if key not in known]:
+        raise BadPrompt(f"`limits` has no key {unknown[0]!r}; it takes {', '.join(known)}")
+    return msgspec.convert(value, Limits) if value else None
 
 
 def _files(value: Any) -> dict[str, str]:

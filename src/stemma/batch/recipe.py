@@ -14,6 +14,7 @@ from stemma.batch.distributions import Distribution
 from stemma.core.canonical import canonical
 from stemma.core.ids import digest
 from stemma.errors import StemmaError
+from stemma.redact import without_secrets
 
 
 class ChangedRecipe(StemmaError):
@@ -29,7 +30,7 @@ def recipe_of(agent: Agent, distribution: Distribution | None, seed: int | None)
     setup = agent.setup
     found = {
         "model": setup.model.name,
-        "params": dict(setup.params),
+        "params": without_secrets(setup.params),
         "system": agent.system,
         "tools": [tool.schema() for tool in setup.tools.values()],
         "distribution": msgspec.to_builtins(distribution),

@@ -8,18 +8,21 @@ from the other. Whether a tool succeeded is what the tool itself said. `tests/ba
     'completed'
 """
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from stemma.agent.facts import Compacted, Fact, Replied, Stopped, ToolRan
+from stemma.agent.facts import FAILURES, Compacted, Fact, Replied, Stopped, ToolRan
 from stemma.core.call import Call
 from stemma.formats.entries import ToolUse
+from stemma.redact import NOTHING_SECRET, Redactor
 
 Status = Literal["running", "completed", "stopped", "failed"]
 """running: not at its end, now or since somebody interrupted it. completed: it has an answer to every prompt.
-stopped: a limit or an empty reply ended it. failed: the model could not be reached or something broke; tried again."""
+stopped: a limit or an empty reply ended it. failed: the model could not be reached, a tool call could not be run, or
+something broke; tried again."""
 
 
 ENDED = ("completed", "stopped")
@@ -79,6 +82,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scores: dict[str, Any] = {}
     """What else the reward function said."""
     reward_failure: Failure | None = None
+    export_failure: Failure | None = None
+    """Why no entry could be made of it."""
 
     @property
     def name(self) -> str:
@@ -134,7 +139,7 @@ def _with_calls(record: Record, calls: Iterable[Call], *, with_reasoning: bool =
             if type(value) is int:
                 usage[key] = usage.get(key, 0) + value
         if call.cost is not None:
-            cost = (cost or 0.0) + call.cost
+            cost = min((cost or 0.0) + call.cost, sys.float_info.max)  # no JSON holds infinity
         latencies.append(round(call.seconds or 0.0, 4))
     return msgspec.structs.replace(
         record,
@@ -163,9 +168,9 @@ def _stopped(record: Record, stopped: Stopped) -> Record:
         return msgspec.structs.replace(
             record, status="completed", stop="answer", turns_answered=record.turns_said, failure=None
         )
-    if stopped.reason == "model error":
+    if stopped.reason in FAILURES:
         kind, _, text = stopped.detail.partition(": ")
-        return failed(record, Failure(kind, text))
+        return failed(record, Failure(kind, text), stopped.reason)
     return msgspec.structs.replace(record, status="stopped", stop=stopped.reason, failure=None)
 
 
@@ -174,6 +179,6 @@ def failed(record: Record, failure: Failure, stop: str = "model error") -> Recor
     return msgspec.structs.replace(record, status="failed", stop=stop, failure=failure)
 
 
-def failure_of(problem: BaseException) -> Failure:
+def failure_of(problem: BaseException, redactor: Redactor = NOTHING_SECRET) -> Failure:
     """What to keep of an exception."""
-    return Failure(type(problem).__name__, str(problem) or "no more is known")
+    return Failure(type(problem).__name__, redactor.text(str(problem)) or "no more is known")

@@ -3,17 +3,26 @@
 It is forked before there are threads, event loops, connections or open files that a fork would tear. A helper is then
 there in milliseconds, and knows what its parent knew. Every helper has a line of its own (a socket) to who called it.
 The reserve and its helpers hear no Ctrl-C: they end when their line does, so none outlives the one who called, however
-that ends. `tests/batch/test_reserve.py` proves it with real processes.
+that ends. One that cannot hear, because somebody has stopped it (SIGSTOP), is killed instead of waited for.
+`tests/batch/test_reserve.py` proves it with real processes.
 """
 
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+
+ENDS_WITHIN = 5.0
+"""Seconds that helpers have to end when they are told to."""
+LOOKS_EVERY = 0.01
+"""Seconds between two looks whether the reserve has ended."""
+_NUMBER = struct.Struct("!I")
 
 Help = Callable[[socket.socket], None]
 """What a helper does, with its end of the line."""
@@ -24,6 +33,7 @@ class Reserve:
 
     def __init__(self, process: int, calls: socket.socket, most: int) -> None:
         self._process, self._calls = process, calls
+        self._helpers: list[int] = []
         self.most = most
         """How many processes a run may have in all."""
 
@@ -38,10 +48,44 @@ class Reserve:
             return None
         return ours
 
+    def kill_stopped(self) -> None:
+        """Kill those processes that are stopped (SIGSTOP) and so would never end."""
+        for process in self._processes():
+            if _state(process)[0] in ("T", "t"):
+                self._kill(process)
+
+    def kill(self) -> None:
+        """Kill every helper: they were asked to end, and do not. The reserve ends with them, or is killed alone."""
+        *helpers, reserve = self._processes()
+        for process in helpers or [reserve]:
+            self._kill(process)
+
     def close(self) -> None:
         """Call no more; all helpers have ended when this returns."""
+        with suppress(OSError):
+            self._calls.shutdown(socket.SHUT_WR)
+        until = time.monotonic() + ENDS_WITHIN
+        while os.waitpid(self._process, os.WNOHANG) == (0, 0):
+            if time.monotonic() < until:
+                self.kill_stopped()
+            else:
+                self.kill()
+            time.sleep(LOOKS_EVERY)
         self._calls.close()
-        os.waitpid(self._process, 0)
+
+    def _processes(self) -> list[int]:
+        """The helpers that there are, and the reserve last."""
+        with suppress(OSError):
+            while said := self._calls.recv(_NUMBER.size, socket.MSG_DONTWAIT):
+                self._helpers.append(_NUMBER.unpack(said)[0])
+        # Asked for the parent: once it is gone, the number of a helper may be that of somebody else's process.
+        states = {helper: _state(helper) for helper in self._helpers}
+        alive = [helper for helper, (state, parent) in states.items() if state != "Z" and parent == self._process]
+        return [*alive, self._process]
+
+    def _kill(self, process: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 @contextmanager
@@ -81,12 +125,23 @@ def _wait_for_calls(calls: socket.socket, help_out: Help) -> None:
             os.wait()
 
 
+def _state(process: int) -> tuple[str, int]:
+    """The state of a process as the system writes it, and its parent."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="latin-1") as file:
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+    except OSError:  # it has ended
+        return "", 0
+    return state, int(parent)
+
+
 def _fork_helper(calls: socket.socket, line: socket.socket, help_out: Help) -> None:
     def work() -> None:
         calls.close()
         help_out(line)
 
-    _forked(work)
+    with suppress(OSError):  # who called is gone, and our next look at the line will say so
+        calls.sendall(_NUMBER.pack(_forked(work)))
 
 
 def _forked(work: Callable[[], None]) -> int:

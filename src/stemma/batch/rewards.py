@@ -1,13 +1,12 @@
 """Scoring: a user's function says how good a conversation was.
 
 `module:function` or a function, sync or async. It gets a `Scored` and returns a number, or an object with a `reward`
-and whatever else should be kept beside it. A function that raises leaves the conversation unscored, with the reason;
+and whatever else should be kept beside it. A function that raises anything at all, or changes the working folder of the
+process (`tools/calling.py`), leaves the conversation unscored, with the reason;
 the conversation is not touched, and can be scored again later. `tests/batch/test_rewards.py` proves it.
 """
 
-import asyncio
 import importlib
-import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +19,8 @@ from stemma.batch.record import Record, failure_of
 from stemma.core.canonical import plain
 from stemma.core.graph import MessageGraph
 from stemma.errors import StemmaError
+from stemma.redact import NOTHING_SECRET, Redactor
+from stemma.tools.calling import outcome_of
 
 Reward = Callable[["Scored"], Any]
 
@@ -69,26 +70,29 @@ def load_reward(address: str, folder: Path) -> Reward:
     return function
 
 
-async def score(function: Reward, scored: Scored) -> Record:
-    """The record with its reward, or with the reason why it has none."""
+async def score(function: Reward, scored: Scored, redactor: Redactor = NOTHING_SECRET) -> Record:
+    """The record with its reward, or with the reason why it has none; without the secrets that `redactor` knows."""
     try:
-        reward, scores = _read(await _call(function, scored))
+        outcome = await outcome_of(function, scored)
+        if outcome.problem is not None:
+            return _unscored(scored.record, outcome.problem, redactor)
+        reward, scores = _read(outcome.value, redactor)
     except Exception as problem:  # noqa: BLE001  a reward function is the user's; what it raises is kept as data
-        return msgspec.structs.replace(scored.record, reward=None, scores={}, reward_failure=failure_of(problem))
-    return msgspec.structs.replace(scored.record, reward=reward, scores=scores, reward_failure=None)
+        return _unscored(scored.record, problem, redactor)
+    return msgspec.structs.replace(scored.record, reward=reward, scores=redactor.value(scores), reward_failure=None)
 
 
-async def _call(function: Reward, scored: Scored) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(scored)
-    return await asyncio.to_thread(function, scored)
+def _unscored(record: Record, problem: BaseException, redactor: Redactor) -> Record:
+    return msgspec.structs.replace(record, reward=None, scores={}, reward_failure=failure_of(problem, redactor))
 
 
-def _read(said: Any) -> tuple[float, dict[str, Any]]:
+def _read(said: Any, redactor: Redactor) -> tuple[float, dict[str, Any]]:
     given = dict(said) if isinstance(said, Mapping) else {"reward": said}
     reward = given.pop("reward", None)
     if isinstance(reward, bool):
         reward = float(reward)
     if not isinstance(reward, int | float) or not math.isfinite(reward):
-        raise BadReward(f"a reward is a finite number, or an object with one as `reward`; got {said!r:.80}")
+        raise BadReward(
+            f"a reward is a finite number, or an object with one as `reward`; got {redactor.start(repr(said), 80)}"
+        )
     return float(reward), plain(given, "scores")

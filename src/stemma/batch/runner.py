@@ -9,33 +9,32 @@ nothing but the steps in flight, and running the same again goes on. `tests/batc
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from stemma.agent.agent import Conversation
+from stemma.agent.limits import LimitReached, Spent
 from stemma.batch.claims import Claims
 from stemma.batch.gate import Gate, Pace
 from stemma.batch.order import Ended, Order, Result
 from stemma.batch.outfit import own_toolsets
 from stemma.batch.outputs import Shape, exported_line
 from stemma.batch.paced import PacedModel
-from stemma.batch.places import cleared_at_once, furnish, places_of
+from stemma.batch.places import Places
 from stemma.batch.plan import Task, fresh_record
-from stemma.batch.progress import Progress
-from stemma.batch.prompts import Row
+from stemma.batch.progress import Progress, Spending
 from stemma.batch.record import Record, as_metadata, read_record
 from stemma.batch.rewards import Scored, score
 from stemma.batch.team import Alone, Team
 from stemma.batch.work import Desk, work
 from stemma.core.graph import MessageGraph
-from stemma.errors import NotFound
-from stemma.models.errors import ModelError
-from stemma.models.retry import watcher
+from stemma.errors import NotFound, StoreError
+from stemma.models.retry import Passing, watcher
 from stemma.store import Store
 from stemma.store.together import Together
-from stemma.tools.workspace import remove_folder
 
 CEILING = 512
 """How many conversations at once, if nobody says."""
@@ -73,10 +72,13 @@ class Runner:
         self.team: Team = Alone()
         self._room = asyncio.Event()
         self.gate = Gate(pace, order.clock, grown=self._room.set)
-        self._agent_model = PacedModel(order.outfitter.agent.setup.model, self.gate)
+        self.spent = Spent(order.clock, tokens=progress.spent.tokens, cost=progress.spent.cost, at_once=None)
+        """What the whole run has used, and what calls in flight may use."""
         self._saves = Together(store)
-        self._places = places_of(order.folder)
+        self._places: Places
         self._running: set[asyncio.Task[None]] = set()
+        self.with_others: set[str] = set()
+        """Tasks that another process had when it was their turn here."""
         self._results: asyncio.Queue[Result | None] = asyncio.Queue()
         self._problem: BaseException | None = None
         """What ended the run before its time."""
@@ -114,6 +116,7 @@ class Runner:
 
     async def results(self) -> AsyncGenerator[Result, None]:
         """Every task that ends, as it ends; all that is left to do is done when this is."""
+        self._places = Places(self.order.folder)
         claims = Claims(self.order.folder / "claims.lock")
         dispatching = asyncio.ensure_future(self._dispatch(claims))
         dispatching.add_done_callback(lambda _: self._results.put_nowait(None))
@@ -132,6 +135,7 @@ class Runner:
             self._saves.flush()  # of tasks that were cancelled while they waited
             claims.close()
             await asyncio.to_thread(self._clearing.shutdown)
+            self._places.close()
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,7 +150,13 @@ class Runner:
             await self._wait_for_room()
             if self.progress.stopping:
                 break
-            if not (claims.take(task.name) and self._start_if_open(task, claims)):
+            if claims.take(task.name):
+                self.with_others.discard(task.name)
+                started = self._start_if_open(task, claims)
+            else:
+                self.with_others.add(task.name)
+                started = False
+            if not started:
                 await asyncio.sleep(0)  # a thousand tasks that others have must not keep ours waiting
         while self._running:
             await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +168,7 @@ class Runner:
             self._start(task, record, claims)
             return True
         if record.ended:
-            self._clear(self._places / task.name)  # a crash may have come between its end and this
+            self._clear(task.name)  # a crash may have come between its end and this
         claims.release(task.name)
         return False
 
@@ -184,8 +194,8 @@ class Runner:
         """Until another task may run."""
         while not self.progress.stopping:
             self.progress.limit, self.progress.limit_why = self.gate.pace.limit, self.gate.pace.why
-            if over := self.order.budget.exceeded(self.progress.spent):
-                self.stop(over)
+            if (limit := self.spent.reached(self.order.budget.limits)) is not None:
+                self._out_of_budget(LimitReached(limit, self.spent.why(limit)))
                 return
             if len(self._running) + self._results.qsize() < self.gate.pace.limit:
                 return
@@ -213,22 +223,57 @@ class Runner:
     async def _run(self, task: Task, before: Record, claims: Claims) -> None:
         try:
             graph = self._store.load(task.name) if before.attempts else MessageGraph()
-            place = self._places / task.name
             watcher.set(partial(self._waits, task.name))
             record = msgspec.structs.replace(before, attempts=before.attempts + 1)
-            record = await work(task, graph, record, self._desk(task, record, place))
-            if record.ended:
-                self._clear(place)
-            self.take(Ended(record, before, exported_line(graph, record, self._shape)), lambda: graph)
+            record = await work(task, graph, record, self._desk(task, record))
+            if record.ended or not record.tools:
+                self._clear(task.name)
+            else:
+                await _in_thread(self._places.keep, task.name)
+            line, now = exported_line(graph, record, self._shape)
+            if now != record:
+                await self._save(graph, now)
+            self.take(Ended(now, before, line), lambda: graph)
+        except BaseException:
+            with suppress(StoreError):  # which may be why
+                self._leave(task)
+            raise
         finally:
             self.progress.doing.pop(task.name, None)
             claims.release(task.name)
 
-    def _desk(self, task: Task, record: Record, place: Path) -> Desk:
-        agent = self.order.outfitter.agent_for(task, record, place).changed(model=self._agent_model)
+    def _leave(self, task: Task) -> None:
+        """A task is interrupted: its files are kept if its tools have changed them, else made anew when it goes on."""
+        record = self._last_record(task)
+        if record is not None and record.tools and not record.ended:
+            self._places.keep(task.name)
+        else:
+            self._places.clear(task.name)
+
+    def _out_of_budget(self, reached: LimitReached) -> None:
+        used_up = self.order.budget.exceeded(Spending(self.spent.tokens, self.spent.cost))
+        self.stop(reached.detail or used_up or "the budget is used up")
+
+    def _model(self) -> PacedModel:
+        """The model of the task that is running: when the run has no more to spend, the task is left where it is."""
+        running, model = asyncio.current_task(), self.order.outfitter.agent.setup.model
+        assert running is not None
+
+        def leave(reached: LimitReached) -> None:
+            self._out_of_budget(reached)
+            if not running.cancelling():  # by another of its subagents
+                running.cancel()
+
+        if not self.order.budget:
+            return PacedModel(model, self.gate)
+        return PacedModel(model, self.gate, self.spent, self.order.budget.limits, leave)
+
+    def _desk(self, task: Task, record: Record) -> Desk:
+        place = self._places.path(task.name)
+        agent = self.order.outfitter.agent_for(task, record, place).changed(model=self._model())
         return Desk(
             agent=agent,
-            prepare=lambda: _furnished(place, task.row),
+            prepare=lambda: self._furnish(task),
             save=self._save,
             score=self._score if self.order.reward is not None else None,
             watch=lambda fact: self.progress.fact(task.name, fact),
@@ -236,12 +281,19 @@ class Runner:
             now=self.order.now,
         )
 
-    def _clear(self, place: Path) -> None:
-        if not cleared_at_once(place):
-            self._clearing.submit(remove_folder, place)
+    async def _furnish(self, task: Task) -> None:
+        """Make the task's folder with what is to be in it; a thread copies what may be large."""
+        if task.row.cwd is None:
+            self._places.furnish(task.name, task.row)
+        else:
+            await _in_thread(self._places.furnish, task.name, task.row)
 
-    def _waits(self, name: str, problem: ModelError, seconds: float) -> None:
-        """A question of a task failed, and will be asked again."""
+    def _clear(self, name: str) -> None:
+        if not self._places.cleared_at_once(name):
+            self._clearing.submit(self._places.clear, name)
+
+    def _waits(self, name: str, problem: Passing, seconds: float) -> None:
+        """A question or a tool call of a task failed, and will be tried again."""
         self.gate.troubled(problem)
         self.progress.waits(name, problem, seconds)
 
@@ -251,13 +303,19 @@ class Runner:
     async def _score(self, record: Record, conversation: Conversation) -> Record:
         assert self.order.reward is not None
         return await score(
-            self.order.reward, Scored(graph=conversation.graph, record=record, folder=conversation.workspace.root)
+            self.order.reward,
+            Scored(graph=conversation.graph, record=record, folder=conversation.workspace.root),
+            conversation.workspace.redactor,
         )
 
 
-async def _furnished(place: Path, row: Row) -> None:
-    """The task's folder with what is to be in it; a thread copies what may be large."""
-    if row.cwd is None:
-        furnish(place, row)
-    else:
-        await asyncio.to_thread(furnish, place, row)
+async def _in_thread(do: Callable[..., None], *given: Any) -> None:
+    """Do it in a thread, to its end: who is cancelled meanwhile must not find it still at work on his files."""
+    work = asyncio.ensure_future(asyncio.to_thread(do, *given))
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        raise

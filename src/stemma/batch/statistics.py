@@ -1,21 +1,25 @@
 """A run in numbers: a pure function of the records of its tasks, over the whole run and not one invocation.
 
 Records are counted one at a time and need not stay in memory. Sums are exact (`math.fsum`) and lists sorted, so that
-the order in which tasks ended changes nothing. `tests/batch/test_statistics.py` proves it.
+the order in which tasks ended changes nothing; a sum beyond what a float holds is the largest float.
+`tests/batch/test_statistics.py` proves it.
 """
 
 import math
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stemma.batch.policies import Policies
-from stemma.batch.record import Record
+from stemma.batch.record import Failure, Record
 from stemma.formats.entries import UNKNOWN, ToolUse
 
 PERCENTILES = (50, 90, 99)
 ABOUT = ("run_name", "model", "total_tasks", "batch_size", "started_at")
+FEW, LONGEST = 20, 300
+"""How many messages of errors are listed, and how many characters of each."""
 STATUSES = ("completed", "stopped", "failed", "running")
 
 
@@ -28,6 +32,8 @@ class Tally:
         self._left_out: Counter[str] = Counter()
         self._stops: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
+        self._reward_errors: Counter[str] = Counter()
+        self._export_errors: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
         self._exported = self._replies = self._thoughts = self._thoughtless = self._unscored = 0
         self._tools = dict.fromkeys((*known_tools, UNKNOWN), ToolUse())
@@ -58,6 +64,8 @@ class Tally:
             self._exported += 1
         else:
             self._left_out[reason] += 1
+        if record.export_failure is not None:
+            self._export_errors[_told(record.export_failure)] += 1
         self._replies += record.api_calls
         self._thoughts += record.with_reasoning
         self._thoughtless += not record.with_reasoning
@@ -73,7 +81,9 @@ class Tally:
     def _add_reward(self, record: Record) -> None:
         if record.reward is not None:
             self._rewards.append(record.reward)
-        self._unscored += record.reward_failure is not None
+        if record.reward_failure is not None:
+            self._unscored += 1
+            self._reward_errors[_told(record.reward_failure)] += 1
 
     def numbers(self, about: Mapping[str, Any]) -> dict[str, Any]:
         """All that `statistics.json` says; `about` is what the run is called and was asked to do."""
@@ -85,6 +95,8 @@ class Tally:
             "left_out": _most_first(self._left_out),
             "stop_reasons": _most_first(self._stops),
             "errors": _most_first(self._errors),
+            "reward_errors": _first_few(self._reward_errors),
+            "export_errors": _first_few(self._export_errors),
             "tool_statistics": {name: _rates(use) for name, use in self._tools.items()},
             "reasoning_statistics": {
                 "total_assistant_turns": self._replies,
@@ -95,7 +107,7 @@ class Tally:
             },
             "turns": spread(self._turns),
             "tokens": dict(sorted(self._tokens.items())),
-            "cost": round(math.fsum(self._costs), 9) if self._costs else None,
+            "cost": _rounded(total(self._costs), 9) if self._costs else None,
             "latency": {"call": spread(self._calls), "conversation": spread(self._conversations)},
             "rewards": self._reward_numbers(),
         }
@@ -109,6 +121,18 @@ class Tally:
 def _most_first(counts: Mapping[str, int]) -> dict[str, int]:
     """The most frequent first; equals by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _first_few(counts: Mapping[str, int]) -> dict[str, int]:
+    """The most frequent messages; the others, of which each may be another, are counted together."""
+    found = _most_first(counts)
+    few = dict(list(found.items())[:FEW])
+    others = sum(counts.values()) - sum(few.values())
+    return few | ({"others": others} if others else {})
+
+
+def _told(failure: Failure) -> str:
+    return f"{failure.kind}: {failure.text}"[:LONGEST]
 
 
 def _rates(use: ToolUse) -> dict[str, float]:
@@ -130,8 +154,31 @@ def spread(values: Sequence[float]) -> dict[str, float] | None:
     >>> spread([4.0, 1.0, 2.0])
     {'mean': 2.3333, 'p50': 2.0, 'p90': 4.0, 'p99': 4.0, 'max': 4.0}
     """
-    if not values:
+    ordered = sorted(filter(math.isfinite, values))
+    if not ordered:
         return None
-    ordered = sorted(values)
-    at = {f"p{p}": round(ordered[math.ceil(len(ordered) * p / 100) - 1], 4) for p in PERCENTILES}
-    return {"mean": round(math.fsum(ordered) / len(ordered), 4), **at, "max": round(ordered[-1], 4)}
+    at = {f"p{p}": _rounded(ordered[math.ceil(len(ordered) * p / 100) - 1], 4) for p in PERCENTILES}
+    return {"mean": _rounded(_mean(ordered), 4), **at, "max": _rounded(ordered[-1], 4)}
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        return total([value / len(values) for value in values])
+
+
+def total(values: Sequence[float]) -> float:
+    """The exact sum; the largest float, or the least, where no float can hold it.
+
+    >>> total([1e308, 1e308]) == sys.float_info.max
+    True
+    """
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.copysign(sys.float_info.max, math.fsum(math.ldexp(value, -64) for value in values))
+
+
+def _rounded(value: float, digits: int) -> float:
+    return value if abs(value) > 1e15 else round(value, digits)  # beyond that a float has no decimals

@@ -4,7 +4,8 @@ One row at a time, so that a file of any size costs no memory. `tests/batch/test
 """
 
 import csv
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def _file(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix == ".parquet":
         return _parquet([path])
     if path.name.endswith(_JSON):
-        return load_trajectories(path)
+        return load_trajectories(path, unique_keys=True)
     raise BadTable(f"{path}: rows are read from .jsonl (.gz, .zst), .json, .csv, .parquet or a dataset folder")
 
 
@@ -46,12 +47,14 @@ def _folder(path: Path) -> Iterator[dict[str, Any]]:
         return _arrow(arrow)
     if parquet := sorted(path.rglob("*.parquet")):
         return _parquet(parquet)
-    return load_trajectories(path)
+    return load_trajectories(path, unique_keys=True)
 
 
 def _csv(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        for number, row in enumerate(csv.DictReader(file), start=1):
+        reader = csv.DictReader(file)
+        _check_columns(path, reader.fieldnames or ())
+        for number, row in enumerate(reader, start=1):
             if None in row or None in row.values():
                 raise BadTable(f"{path}, row {number}: it has another number of fields than the head")
             yield dict(row)
@@ -61,6 +64,7 @@ def _parquet(paths: list[Path]) -> Iterator[dict[str, Any]]:
     reader = _pyarrow("parquet")
     for path in paths:
         with reader.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=256):
                 yield from map(_without_nulls, batch.to_pylist())
 
@@ -69,8 +73,16 @@ def _arrow(paths: list[Path]) -> Iterator[dict[str, Any]]:
     reader = _pyarrow("ipc")
     for path in paths:
         with path.open("rb") as file, reader.open_stream(file) as stream:
+            _check_columns(path, stream.schema.names)
             for batch in stream:
                 yield from map(_without_nulls, batch.to_pylist())
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    """`BadTable` if two columns have one name: a row could hold only one of them."""
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise BadTable(f"{path}: the column {name!r} is there {number} times")
 
 
 def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,10 @@ from stemma.agent.facts import Asking, Compacted, Fact, Replied, Stopped, ToolRa
 from stemma.batch.plan import Task
 from stemma.batch.record import Record, failed, failure_of, noted
 from stemma.core.graph import MessageGraph
-from stemma.errors import StoreError
+from stemma.errors import HarnessFailed, StoreError
+from stemma.models.retry import persist
+from stemma.redact import NOTHING_SECRET
+from stemma.tools.failures import exhaustion
 
 Save = Callable[[MessageGraph, Record], Awaitable[None]]
 Score = Callable[[Record, Conversation], Awaitable[Record]]
@@ -46,11 +49,11 @@ async def work(task: Task, graph: MessageGraph, record: Record, desk: Desk) -> R
     """Do what is left of a task; the record at its end is saved."""
     begun, before = desk.clock(), record.seconds
     book = _Book(graph, record, desk.save)
-    time_left = asyncio.timeout(_left(desk.agent, before))
+    time_left, redactor = asyncio.timeout(_left(desk.agent, before)), NOTHING_SECRET
     try:
-        if desk.prepare is not None:
-            await desk.prepare()
+        await _prepared(desk)
         async with desk.agent.start(graph) as conversation:
+            redactor = conversation.workspace.redactor
             async with time_left:
                 await _converse(task, conversation, book, desk)
             if desk.score is not None and book.record.ended:
@@ -61,12 +64,29 @@ async def work(task: Task, graph: MessageGraph, record: Record, desk: Desk) -> R
         if time_left.expired():
             book.note(Stopped("seconds"))
         else:
-            book.record = failed(book.record, failure_of(problem), stop="error")
+            known = exhaustion(problem) or problem
+            stop = "harness error" if isinstance(known, HarnessFailed) else "error"
+            book.record = failed(book.record, failure_of(known, redactor), stop)
     book.record = msgspec.structs.replace(
         book.record, seconds=round(before + desk.clock() - begun, 4), finished=desk.now()
     )
     await book.write()
     return book.record
+
+
+async def _prepared(desk: Desk) -> None:
+    """Make the task's folder; a machine that has nothing left for it now may have some later."""
+    setup, prepare = desk.agent.setup, desk.prepare
+    if prepare is None:
+        return
+
+    async def once(_: int) -> None:
+        try:
+            await prepare()
+        except OSError as problem:
+            raise (exhaustion(problem) or problem) from problem
+
+    await persist(once, setup.tool_retries, until=float("inf"), chance=setup.chance)
 
 
 async def _converse(task: Task, conversation: Conversation, book: "_Book", desk: Desk) -> None:

@@ -129,8 +129,12 @@ def _params(values: dict[str, Any]) -> dict[str, Any]:
         key, sign, value = text.partition("=")
         if not (key and sign):
             raise typer.BadParameter(f"--param {text!r}: write it as name=value")
+        if key in found:
+            raise typer.BadParameter(f"--param {key} is given twice")
         found[key] = _json_or_text(value)
     if values["temperature"] is not None:
+        if "temperature" in found:
+            raise typer.BadParameter("the temperature is given twice: by --temperature and by --param")
         found["temperature"] = values["temperature"]
     return found
 

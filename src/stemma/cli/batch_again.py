@@ -12,8 +12,11 @@ from stemma.batch.files import RunFiles
 from stemma.batch.outputs import records, shape_of
 from stemma.batch.record import as_metadata
 from stemma.batch.rewards import Reward, Scored, load_reward, score
+from stemma.cli.choosing import credentials
 from stemma.cli.screen import Screen
+from stemma.cli.settings import load_settings
 from stemma.errors import NotFound
+from stemma.redact import Redactor
 from stemma.store import Store, open_store
 
 
@@ -50,12 +53,15 @@ def rescore_run(folder: Path, run: str, reward: str | None) -> None:
         raise typer.BadParameter("--rescore needs --reward module:function")
     function = load_reward(reward, Path.cwd())
     with open_run(run, folder) as (store, name, _):
-        asyncio.run(_rescore(store, name, function))
+        asyncio.run(_rescore(store, name, function, Redactor(credentials(load_settings()))))
         metadata = run_metadata(store, name)
         store.save_run(name, {**metadata, **_rewarded(metadata)})
     with open_run(run, folder) as (_, _, files):
-        rewards = files.finish()["rewards"] or {"scored": 0, "failed": 0}
-        Screen().line(f"{files.folder}: {rewards['scored']:,} scored, {rewards['failed']:,} could not be")
+        numbers, screen = files.finish(), Screen()
+        rewards = numbers["rewards"] or {"scored": 0, "failed": 0}
+        screen.line(f"{files.folder}: {rewards['scored']:,} scored, {rewards['failed']:,} could not be")
+        for why, number in numbers["reward_errors"].items():
+            screen.line(f"  {why} ({number:,})")
 
 
 def _rewarded(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -65,9 +71,9 @@ def _rewarded(metadata: dict[str, Any]) -> dict[str, Any]:
     return {"policies": {**metadata["policies"], "rewarded": True}, "columns": {**columns, "plain": plain}}
 
 
-async def _rescore(store: Store, run: str, function: Reward) -> None:
+async def _rescore(store: Store, run: str, function: Reward, redactor: Redactor) -> None:
     for record in records(store, run):
         if record.ended:
             graph = store.load(record.name)
-            scored = await score(function, Scored(graph=graph, record=record))
+            scored = await score(function, Scored(graph=graph, record=record), redactor)
             store.save(graph, record.name, metadata=as_metadata(scored))

@@ -18,9 +18,12 @@ import yaml
 
 from stemma.cli.agent_options import AgentFlags
 from stemma.cli.settings import Settings
-from stemma.cli.yaml_files import read_yaml
+from stemma.formats.yaml_files import read_yaml
+from stemma.redact import MASK, without_secrets
 
 _KEPT_SECTIONS = ("agent", "sandbox", "web")
+_PROMPTS = ("agent.system", "agent.ephemeral")
+"""What a model is told is kept as it is told."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -62,9 +65,13 @@ def asked_again(config: Path | None, given: dict[str, Any], flags: AgentFlags) -
     if not (now.get("prompts") or before.get("prompts")):
         raise typer.BadParameter("name a file of prompts, or --config of an earlier run")
     try:
-        return msgspec.convert({**before, **now}, Asked)
+        asked = msgspec.convert({**before, **now}, Asked)
     except msgspec.ValidationError as problem:
         raise typer.BadParameter(f"{config or 'the options'}: {problem}") from problem
+    if MASK in f"{asked.base_url} {asked.params}":
+        what = "--base-url" if MASK in str(asked.base_url) else "--param"
+        raise typer.BadParameter(f"a secret was left out of {config}; give it again with {what}")
+    return asked
 
 
 def _kept(config: Path) -> dict[str, Any]:
@@ -74,18 +81,29 @@ def _kept(config: Path) -> dict[str, Any]:
     found = yaml.safe_load(text)
     if not isinstance(found, dict):
         raise typer.BadParameter(f"{config} is no config.yaml of a run")
-    return found
+    said = found.get("settings") or {}
+    if not isinstance(said, dict):
+        raise typer.BadParameter(f"{config}: settings must be a mapping")
+    # A setting with a secret in it was not written as it is; the config that said it still does.
+    whole = {key: value for key, value in said.items() if key in _PROMPTS or MASK not in str(value)}
+    return {**found, "settings": whole}
 
 
 def as_yaml(asked: Asked, settings: Settings) -> bytes:
-    """The file that repeats the run, whatever the config files say by then."""
+    """The file that repeats the run, whatever the config files say by then; secrets are left out of it."""
     resolved = {
         f"{section}.{key}": value
         for section in _KEPT_SECTIONS
         for key, value in settings.section(section).items()
         if value is not None
     }
-    kept = msgspec.structs.replace(asked, settings={"model": settings.get("model"), **resolved, **asked.settings})
+    said = {"model": settings.get("model"), **resolved, **asked.settings}
+    kept = msgspec.structs.replace(
+        asked,
+        settings={key: value if key in _PROMPTS else without_secrets(value) for key, value in said.items()},
+        base_url=without_secrets(asked.base_url),
+        params=without_secrets(asked.params),
+    )
     text: str = yaml.safe_dump(msgspec.to_builtins(kept), sort_keys=False, allow_unicode=True)
     return text.encode("utf-8", "backslashreplace")
 

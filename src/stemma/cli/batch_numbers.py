@@ -86,6 +86,9 @@ def rows_of(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "stopped by", _counts(numbers["stop_reasons"])
     if numbers["errors"]:
         yield "errors", _counts(numbers["errors"])
+    for what in ("reward", "export"):
+        for text, number in numbers[f"{what}_errors"].items():
+            yield f"{what} error", visible(f"{text} ({number:,})")
     used = {name: use for name, use in numbers["tool_statistics"].items() if use["count"]}
     yield "tools", ", ".join(f"{n} {u['count']:,} ({u['success_rate']:g} % ok)" for n, u in used.items())
     yield "reasoning", f"{numbers['reasoning_statistics']['coverage_percent']:g} % of replies"

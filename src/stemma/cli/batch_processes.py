@@ -10,9 +10,9 @@ MOST = 8
 """More processes than that wait for each other at the store."""
 
 
-def most_processes(asked: int | None, settings: Settings, model: Model) -> int:
-    """What was asked for, or one for each processor; one, where others would not have the same model and tools."""
-    if asked == 1 or not _is_endpoint(model) or settings.section("mcp"):
+def most_processes(asked: int | None, settings: Settings, model: Model, *, budget: bool = False) -> int:
+    """What was asked for, or one for each processor; one where others would not share the model, tools or budget."""
+    if asked == 1 or budget or not _is_endpoint(model) or settings.section("mcp"):
         return 1
     return asked or min(MOST, len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1)
 

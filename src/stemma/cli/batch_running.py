@@ -1,6 +1,7 @@
 """From what was asked to a run, and from the run to an exit code.
 
-0: all done. 3: finished, with failures or with tasks left. 130: interrupted; the same command goes on.
+0: all done, or other processes of the run are at the rest. 3: finished, with failures or with tasks left.
+130: interrupted; the same command goes on.
 The first Ctrl-C stops starting and lets running conversations end, the second leaves them where they are, the third is
 Python's own. `tests/cli/test_batch.py` proves it.
 """
@@ -17,7 +18,7 @@ import msgspec
 
 from stemma.agent.agent import Agent
 from stemma.batch.batch import Batch, run_batch
-from stemma.batch.budget import Budget, read_budget
+from stemma.batch.budget import BadBudget, Budget, read_budget
 from stemma.batch.distributions import find_distribution
 from stemma.batch.helper import help_out
 from stemma.batch.order import Order
@@ -26,12 +27,14 @@ from stemma.batch.reserve import Reserve, reserved
 from stemma.batch.rewards import load_reward
 from stemma.cli.batch_asked import Asked, as_yaml, bounds, free_name, matcher, run_name, spooled
 from stemma.cli.batch_processes import most_processes
-from stemma.cli.batch_showing import Display, choose_display
+from stemma.cli.batch_showing import Display, choose_display, say
 from stemma.cli.building import Choose, build_agent, open_toolbox, toolsets_of
 from stemma.cli.chat_stopping import ONE_PRESS
 from stemma.cli.choosing import choose_model
 from stemma.cli.settings import Settings, load_settings
 from stemma.formats.export import write_whole
+from stemma.models.prices import HOW_TO_PRICE, tells_cost
+from stemma.redact import secrets_in
 from stemma.tools.tool import Tool
 
 ALL_DONE, WITH_FAILURES, INTERRUPTED = 0, 3, 130
@@ -46,12 +49,16 @@ def run(asked: Asked, folder: Path, *, retry_failed: bool, fork: bool, amend: bo
     name = run_name(asked, settings)
     asked = spooled(msgspec.structs.replace(asked, name=name), folder / name)
     model = choose_model(settings, base_url=asked.base_url)
+    if asked.budget and read_budget(asked.budget).cost is not None and not tells_cost(model):
+        raise BadBudget(f"--budget {asked.budget} needs the model's prices, which are not known: {HOW_TO_PRICE}")
 
     @asynccontextmanager
     async def maker() -> AsyncIterator[Callable[[Asked], Batch]]:
         try:
             async with open_toolbox(settings) as choose:
-                agent = build_agent(settings, model, choose(toolsets_of(settings)), params=asked.params)
+                secrets = secrets_in(asked.base_url)
+                offered = choose(toolsets_of(settings))
+                agent = build_agent(settings, model, offered, params=asked.params, secrets=secrets, runs=folder)
                 yield partial(_batch, agent, choose, folder, retry_failed=retry_failed, amend=amend)
         finally:
             await model.close()
@@ -60,7 +67,7 @@ def run(asked: Asked, folder: Path, *, retry_failed: bool, fork: bool, amend: bo
         async with maker() as make:
             return await _run(asked, settings, make, folder, reserve, fork=fork, dry_run=dry_run, display=display)
 
-    most = 1 if dry_run else most_processes(asked.processes, settings, model)
+    most = 1 if dry_run else most_processes(asked.processes, settings, model, budget=asked.budget is not None)
     gc.freeze()  # what is loaded by now stays: the collector need not look at it, nor a process that is forked copy it
     with reserved(most, partial(help_out, partial(_orders, asked, maker))) as reserve:
         return asyncio.run(begin(reserve))
@@ -97,7 +104,7 @@ async def _run(
     batch.check()
     batch.folder.mkdir(parents=True, exist_ok=True)
     write_whole(batch.folder / "config.yaml", as_yaml(asked, settings))
-    batch.reserve = reserve
+    batch.reserve, batch.notice = reserve, say
     return await _watched(batch, choose_display(display))
 
 
@@ -132,12 +139,14 @@ async def _watched(batch: Batch, display: Display) -> int:
 def exit_code(batch: Batch, *, interrupted: bool) -> int:
     """How the run ended, for scripts."""
     tasks = batch.statistics["tasks"]
-    # Judged by the run, not by this process: others may have done a part of it.
-    left = tasks["running"] or batch.statistics["total_tasks"] > tasks["completed"] + tasks["stopped"]
+    # Judged by the run, not by this process: others may have done a part of it, and may be doing the rest.
+    unfinished = max(tasks["running"], batch.statistics["total_tasks"] - tasks["completed"] - tasks["stopped"])
+    left = unfinished > batch.left_to_others
     if interrupted and left:
         return INTERRUPTED
     unscored = (batch.statistics["rewards"] or {}).get("failed", 0)
-    return WITH_FAILURES if left or tasks["failed"] or unscored else ALL_DONE
+    failed = tasks["failed"] or unscored or batch.statistics["export_errors"]
+    return WITH_FAILURES if left or failed else ALL_DONE
 
 
 def _batch(agent: Agent, choose: Choose, folder: Path, asked: Asked, *, retry_failed: bool, amend: bool) -> Batch:

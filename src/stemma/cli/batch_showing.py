@@ -21,12 +21,14 @@ import typer
 from stemma.batch.batch import Batch
 from stemma.batch.distributions import BUILT_IN, read_distributions
 from stemma.batch.order import Result
+from stemma.batch.outputs import failures_of
 from stemma.cli.batch_asked import Asked
 from stemma.cli.batch_numbers import lines_of, rows_of, table_of, title_of
 from stemma.cli.screen import Screen, visible
 from stemma.cli.settings import Settings
 
 KINDS = ("auto", "full", "plain", "json", "none")
+_BROKEN = {"task": "failed", "reward": "not scored", "export": "not exported"}
 _EVERY = 5.0
 """Seconds between plain lines."""
 
@@ -81,9 +83,8 @@ class PlainDisplay:
             say(" · ".join(lines_of(batch.progress)))
 
     def result(self, result: Result) -> None:
-        failure = result.record.failure
-        if result.record.status == "failed" and failure:
-            say(f"failed: {result.record.name}: {failure.kind}: {failure.text[:200]}")
+        for what, failure in failures_of(result.record):
+            say(f"{_BROKEN[what]}: {result.record.name}: {failure.kind}: {failure.text[:200]}")
 
     def end(self, batch: Batch) -> None:
         show_end(batch)
@@ -102,6 +103,7 @@ class JsonDisplay:
         record = result.record
         found = {"event": "result", "name": record.name, "prompt_index": record.prompt_index, "sample": record.sample}
         found |= {"status": record.status, "stop": record.stop, "answer": result.answer, "reward": record.reward}
+        found |= {f"{what}_error": failure.text for what, failure in failures_of(record) if what != "task"}
         self._write(found | {"error": record.failure.text if record.failure else None})
 
     def end(self, batch: Batch) -> None:
@@ -154,12 +156,18 @@ def _show_numbers(numbers: dict[str, Any]) -> None:
         say(f"  {what:17}   {number}")
 
 
+def out_of_budget(batch: Batch) -> bool:
+    """Whether the run has stopped because no more may be spent."""
+    return bool(batch.order.budget) and (batch.progress.stopping or "").startswith("the budget")
+
+
 def next_commands(batch: Batch) -> dict[str, str]:
     """What a user would want to do now, and what for."""
     run, store = batch.order.name, batch.folder / "stemma.db"
     tasks = batch.statistics["tasks"]
     unfinished = tasks["failed"] or batch.statistics["total_tasks"] > tasks["completed"] + tasks["stopped"]
-    first = {"the same command again": "goes on with what is left"} if unfinished else {}
+    again = "the same command, a larger --budget" if out_of_budget(batch) else "the same command again"
+    first = {again: "goes on with what is left"} if unfinished else {}
     return first | {
         f"stemma stats {batch.folder}": "numbers; --html for a page with plots",
         f"stemma log --store {store}": "what was said",

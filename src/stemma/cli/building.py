@@ -9,20 +9,25 @@ of MCP servers; the servers run as long as the block. Our own keys are taken out
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from stemma.agent.agent import Agent
 from stemma.agent.compaction import Compaction
 from stemma.agent.limits import Limits
 from stemma.cli.choosing import LOCAL, credentials
+from stemma.cli.places import user_cache, user_config, user_state
 from stemma.cli.settings import Settings
 from stemma.errors import BadRecord
 from stemma.models.protocol import Model
-from stemma.redact import Redactor
+from stemma.redact import Redactor, secrets_in
+from stemma.tools.protected import Protected, store_files
 from stemma.tools.sandbox import ResourceLimits, choose_sandbox
+from stemma.tools.tool import Tool
 from stemma.tools.toolsets import Chosen, choose_tools
 from stemma.tools.workspace import Workspace
 
@@ -52,16 +57,34 @@ async def open_toolbox(settings: Settings) -> AsyncIterator[Choose]:
     """All tools there are, to be chosen from by name."""
     from stemma.tools.user_tools import installed_tools, load_tools
 
-    asked = [tool for file in settings.get("agent.tools") for tool in load_tools(Path(file))]
+    asked = [_limited(tool, settings) for file in settings.get("agent.tools") for tool in load_tools(Path(file))]
     async with AsyncExitStack() as stack:
-        servers = settings.section("mcp")
+        servers, redactor = settings.section("mcp"), Redactor(credentials(settings))
         if servers:
             from stemma.tools.mcp import McpServer, mcp_tools
 
-            started = mcp_tools([McpServer(name, **_given(of)) for name, of in servers.items()])
-            asked += await stack.enter_async_context(started)
-        named, extra = [tool.name for tool in asked], [*asked, *installed_tools()]
+            given = [McpServer(name, **_given(of)) for name, of in servers.items()]
+            asked += await stack.enter_async_context(mcp_tools(given, redactor))
+        installed = [_limited(tool, settings) for tool in installed_tools()]
+        named, extra = [tool.name for tool in asked], [_redacted(tool, redactor) for tool in (*asked, *installed)]
         yield lambda names: choose_tools([*names, *named], web=_web(settings), extra=extra)
+
+
+def _limited(tool: Tool, settings: Settings) -> Tool:
+    """A user's own tool with the limits that the settings say, unless it has its own."""
+    seconds, chars = settings.get("agent.tool_seconds"), settings.get("agent.tool_output_chars")
+    return msgspec.structs.replace(
+        tool,
+        seconds=seconds if tool.seconds is None else tool.seconds,
+        output_chars=chars if tool.output_chars is None else tool.output_chars,
+    )
+
+
+def _redacted(tool: Tool, redactor: Redactor) -> Tool:
+    """The tool with a description that tells no secret: the default of a parameter may be one."""
+    told = {"description": tool.description, "parameters": tool.parameters}
+    clean = redactor.value(told)
+    return tool if clean is told else msgspec.structs.replace(tool, **clean)
 
 
 def build_agent(
@@ -71,8 +94,14 @@ def build_agent(
     *,
     params: Mapping[str, Any] | None = None,
     workspace: Path | None = None,
+    secrets: Iterable[str] = (),
+    runs: Path | None = None,
 ) -> Agent:
-    """The agent that the settings describe; `workspace` is where its tools work, else each conversation has its own."""
+    """The agent that the settings describe; `workspace` is where its tools work, else each conversation has its own.
+
+    secrets: what must not be seen beside the credentials of the settings, such as a key in a flag
+    runs: a folder that tools may not write below, if it is in the workspace
+    """
     agent = Agent(
         model=model,
         tools=tools.tools,
@@ -84,7 +113,7 @@ def build_agent(
         compaction=Compaction(
             threshold=settings.get("agent.compaction_threshold"), keep_last=settings.get("agent.compaction_keep_last")
         ),
-        workspace=_workspaces(settings, workspace),
+        workspace=_workspaces(settings, workspace, [*secrets, *secrets_in(params or {})], runs),
         save_trajectories=settings.get("agent.save_trajectories"),
     )
     if tools.delegates:
@@ -105,17 +134,27 @@ def _small_system(settings: Settings, tools: Chosen) -> str:
     return small_system(example for tool in tools.tools for example in examples_for(tool.name))
 
 
-def _workspaces(settings: Settings, root: Path | None) -> Callable[[], Workspace]:
+def _protected(settings: Settings, runs: Path | None) -> Protected:
+    """What no tool may write: the store, the runs, code that we load, and what the user keeps for stemma."""
+    own = (user_config(os.environ).parent, user_state(os.environ), user_cache(os.environ))
+    files = (*store_files(settings.get("store")), *map(Path, settings.get("agent.tools")))
+    return Protected(files, (*own, runs) if runs else own)
+
+
+def _workspaces(
+    settings: Settings, root: Path | None, more_secrets: Iterable[str], runs: Path | None
+) -> Callable[[], Workspace]:
     """Makes the place of each conversation; what the settings say is looked up once."""
     sandbox = settings.section("sandbox")
     kind, image, network = (sandbox.pop(name) for name in ("kind", "image", "network"))
     asked = (kind, image, network) != ("auto", None, False)
-    limits, secrets = ResourceLimits(**sandbox), Redactor(credentials(settings))
+    limits, secrets = ResourceLimits(**sandbox), Redactor([*credentials(settings), *more_secrets])
+    protected = _protected(settings, runs)
 
     def workspace() -> Workspace:
         # Else it is chosen when first needed: a conversation that runs no command needs no fence to be installed.
         fence = choose_sandbox(kind, image=image, network=network) if asked else None
-        return Workspace(root=root, sandbox=fence, limits=limits, secrets=secrets)
+        return Workspace(root=root, sandbox=fence, limits=limits, secrets=secrets, protected=protected)
 
     return workspace
 
@@ -124,9 +163,14 @@ def _prefill(file: str | None) -> list[dict[str, Any]]:
     if file is None:
         return []
     from stemma.core.message import Message
-    from stemma.formats.jsonl import from_json
+    from stemma.formats.jsonl import check_keys, from_json
 
-    found = from_json(Path(file).read_bytes())
+    text = Path(file).read_bytes()
+    found = from_json(text)
+    try:
+        check_keys(text)
+    except BadRecord as problem:
+        raise BadRecord(problem.problem, file) from None
     if not isinstance(found, list):
         raise BadRecord("a prefill file holds a JSON list of messages", file)
     return [Message.of(message).to_dict() for message in found]
@@ -139,7 +183,8 @@ def _web(settings: Settings) -> "WebAccess | None":
         return None
     from stemma.tools.web_access import WebAccess
 
-    return WebAccess(**web, api_key=os.environ.get(key_variable or "", ""))
+    key = os.environ.get(key_variable or "", "")
+    return WebAccess(**web, api_key=key, redactor=Redactor(credentials(settings)))
 
 
 def _given(section: dict[str, Any]) -> dict[str, Any]:

@@ -68,5 +68,7 @@ async def _chat(
         from stemma.cli.chat_live import LiveChat
         from stemma.cli.places import user_state
 
-        await LiveChat(session, Keyboard(user_state(os.environ) / "chat_history")).talk()
+        await LiveChat(
+            session, Keyboard(user_state(os.environ) / "chat_history", session.conversation.workspace.redactor)
+        ).talk()
         return 0

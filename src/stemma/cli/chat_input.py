@@ -1,12 +1,15 @@
 r'''What is typed into a chat: lines with a history, and messages of many lines.
 
 A line that ends with a backslash goes on in the next; so does everything between `"""` and `"""`. What is pasted is
-one message, however many lines it has. `tests/cli/test_chat_input.py` proves the first two, `test_chat_live.py` all
-three at a real terminal.
+one message, however many lines it has. The history is for the user alone to read, and our secrets are left out of it.
+`tests/cli/test_chat_input.py` and, at a real terminal, `test_chat_live.py` prove it.
 '''
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from stemma.cli.places import for_the_user_alone
+from stemma.redact import NOTHING_SECRET, Redactor
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -41,13 +44,18 @@ def as_said(text: str) -> str:
 class Keyboard:
     """Reads messages from the terminal."""
 
-    def __init__(self, history: Path) -> None:
+    def __init__(self, history: Path, redactor: Redactor = NOTHING_SECRET) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import FileHistory
 
-        history.parent.mkdir(parents=True, exist_ok=True)
+        class History(FileHistory):
+            def store_string(self, string: str) -> None:
+                super().store_string(redactor.text(string))
+
+        history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        open(history, "ab", opener=for_the_user_alone).close()
         self._lines: PromptSession[str] = PromptSession(
-            history=FileHistory(str(history)), multiline=True, key_bindings=_keys(), prompt_continuation="  … "
+            history=History(str(history)), multiline=True, key_bindings=_keys(), prompt_continuation="  … "
         )
 
     async def read(self, prompt: str, *, given: str = "") -> str:

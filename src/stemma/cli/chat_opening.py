@@ -16,11 +16,13 @@ import msgspec
 from stemma.agent.agent import Agent
 from stemma.cli.agent_options import AgentFlags
 from stemma.cli.building import build_agent, open_tools
+from stemma.cli.chat_edits import BadCommand
 from stemma.cli.choosing import choose_model
 from stemma.cli.conversing import Session
 from stemma.cli.settings import Settings, load_settings
 from stemma.core.graph import MessageGraph
 from stemma.formats.files import COMPLETED_FILE, FAILED_FILE, Written
+from stemma.redact import MASK, secrets_in, without_secrets
 from stemma.store import open_store
 
 
@@ -50,7 +52,8 @@ async def open_session(flags: AgentFlags, *, name: str | None, resume: str | Non
             base_url = None if model in settings.section("models") else flags.base_url
             chosen = choose_model(settings, model, base_url)
             stack.push_async_callback(chosen.close)
-            return build_agent(settings, chosen, tools, params=flags.params, workspace=flags.workspace)
+            secrets = secrets_in(flags.base_url)
+            return build_agent(settings, chosen, tools, params=flags.params, workspace=flags.workspace, secrets=secrets)
 
         talk = await stack.enter_async_context(agent_with(None).start(graph, _written(about)))
         yield Session(store, resume or name or fresh_name(), talk, {**about, **noted(flags)}, agent_with)
@@ -62,18 +65,23 @@ def recalled(flags: AgentFlags, notes: Notes, settings: Settings, graph: Message
     known = {"model": model, "agent.toolsets": notes.toolsets}
     # A configured model has a key, and a store must not say where that goes.
     same_place = "model" not in flags.settings and model not in settings.section("models")
+    base_url, params = flags.base_url or (notes.base_url if same_place else None), {**notes.params, **flags.params}
+    if MASK in f"{base_url} {params}":
+        what = "--base-url" if MASK in str(base_url) else "--param"
+        raise BadCommand(f"the secret that this conversation was started with is not kept; give it again with {what}")
     return msgspec.structs.replace(
         flags,
         settings={**{key: value for key, value in known.items() if value is not None}, **flags.settings},
-        base_url=flags.base_url or (notes.base_url if same_place else None),
-        params={**notes.params, **flags.params},
+        base_url=base_url,
+        params=params,
     )
 
 
 def noted(flags: AgentFlags) -> dict[str, Any]:
-    """What to note beside the graph."""
+    """What to note beside the graph: no secret, which must be given again."""
     said = flags.settings
-    notes = Notes(said.get("model"), flags.base_url, said.get("agent.toolsets"), flags.params)
+    base_url, params = without_secrets(flags.base_url), without_secrets(flags.params)
+    notes = Notes(said.get("model"), base_url, said.get("agent.toolsets"), params)
     return {"chat": msgspec.to_builtins(notes)}
 
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from stemma.cli.hiding import secret_values
 from stemma.cli.places import user_cache
 from stemma.cli.settings import Settings
 from stemma.errors import StemmaError
+from stemma.redact import environment_secrets, secrets_in
 
 if TYPE_CHECKING:
     from stemma.models.protocol import Model
@@ -78,15 +78,16 @@ def choose_model(settings: Settings, name: str | None = None, base_url: str | No
 
 
 def credentials(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Every secret of ours: what no tool may show. Keys in the environment, and those of headers and MCP servers."""
+    """Every secret of ours: what no tool may show, and no file or screen. Keys in the environment and in the config."""
     models, servers = settings.section("models").values(), settings.section("mcp").values()
     variables = {settings.get("web.api_key_env"), *(model["api_key_env"] for model in models)}
     variables |= {provider.api_key_env for provider in PROVIDERS.values()}
-    given = [*(model["headers"] for model in models), *(server["env"] for server in servers)]
-    found = {environ.get(name or "", "") for name in variables} | {
-        one for named in given for one in secret_values(named)
-    }
-    return sorted(found - {""})
+    found = {environ.get(name or "", "").strip() for name in variables} | set(environment_secrets(environ))
+    sent = [model[key] for model in models for key in ("headers", "base_url")]
+    sent += [server[key] for server in servers for key in ("env", "headers", "url")]
+    found |= set(secrets_in([*sent, settings.get("web.search_url")], opaque=True))
+    rest = [*(model[key] for model in models for key in ("params", "extra_body")), *(one["args"] for one in servers)]
+    return sorted((found | set(secrets_in(rest))) - {""})
 
 
 def embedded_model() -> Path:

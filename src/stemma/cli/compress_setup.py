@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stemma.cli.choosing import NoModel, choose_model
 from stemma.cli.compress import Outcome
 from stemma.cli.settings import load_settings
-from stemma.cli.yaml_files import read_yaml, value_of
 from stemma.compress.counters import open_counter
 from stemma.compress.errors import OutputThere
 from stemma.compress.extractive import ExtractiveSummarizer
@@ -24,9 +23,11 @@ from stemma.compress.sampling import Sample
 from stemma.compress.settings import Settings, Summarization, changed, settings_of
 from stemma.compress.stores import Graphs, compress_graphs, forecast_graphs
 from stemma.compress.summary import ModelSummarizer, Summarizer
+from stemma.formats.yaml_files import read_yaml, value_of
 from stemma.models.prices import Prices, cost_of
 from stemma.models.protocol import Model
 from stemma.models.retry import Retries
+from stemma.redact import without_secrets
 from stemma.store import open_store
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -115,7 +116,7 @@ class Tools:
     def _identity(self, sample: Sample) -> dict[str, Any]:
         """What a run must have in common with the one it takes up."""
         told = {"settings": self._run.settings, "summarizer": self._run.summarizer.name, "sample": sample}
-        identity: dict[str, Any] = msgspec.to_builtins(told)
+        identity: dict[str, Any] = without_secrets(msgspec.to_builtins(told))
         return identity
 
 
@@ -165,8 +166,9 @@ def _configured(wanted: Summarization) -> Model:
 
     key = os.environ.get(wanted.api_key_env)
     if not key and URL(wanted.base_url).host not in _LOOPBACK:
+        where = without_secrets(wanted.base_url)
         raise NoModel(
-            f"the key for {wanted.base_url} is to be in the environment variable {wanted.api_key_env}, which is not set"
+            f"the key for {where} is to be in the environment variable {wanted.api_key_env}, which is not set"
         )
     return OpenAIModel(wanted.model, wanted.base_url, key, retries=Retries(attempts=1))  # the summarizer asks again
 

@@ -7,12 +7,12 @@ None while it runs, so a turn that was killed can be told from one that ended. `
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from stemma.agent.agent import Agent, Conversation
 from stemma.agent.facts import Fact, Stopped
-from stemma.agent.tool_turn import answer_open_calls
+from stemma.agent.limits import Spent
+from stemma.agent.loop import answer_calls
 from stemma.core.graph import MessageGraph
 from stemma.models.protocol import OnDelta
 from stemma.store.awaiting import on_disk
@@ -56,10 +56,14 @@ class Session:
             await self.save()
 
     async def _facts(self, prompt: str | None, on_delta: OnDelta | None) -> AsyncGenerator[Fact, None]:
-        talk = self.conversation
+        talk, setup = self.conversation, self.conversation.agent.setup
         if prompt is not None:
-            async for fact in answer_open_calls(self.graph, talk.agent.setup.tools, talk.workspace, monotonic):
+            async for fact in answer_calls(self.graph, setup, talk.workspace, Spent(setup.clock)):
+                if isinstance(fact, Stopped):  # the prompt comes after those results, so it was not said
+                    talk.stopped = fact
                 yield fact
+                if isinstance(fact, Stopped):
+                    return
             self.graph.append({"role": "user", "content": prompt})
             await self.save()  # the first fact may come late: the context may have to be shortened first
         async for fact in talk.facts((), on_delta):

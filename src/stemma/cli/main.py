@@ -14,6 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from keyword import iskeyword
+from types import TracebackType
 from typing import Annotated, NoReturn, TextIO, cast
 
 import typer
@@ -86,6 +87,7 @@ def run() -> None:
     # Next to nothing here refers to itself; looking for such garbage every 700 objects took a tenth of a batch's time.
     gc.set_threshold(10_000)
     sys.stdout, sys.stderr = _able(sys.stdout), _able(sys.stderr)
+    sys.excepthook = _show_traceback
     _leave(main(sys.argv[1:]))
 
 
@@ -115,11 +117,11 @@ def main(arguments: list[str]) -> int:
         code = get_command(app).main(arguments or ["--help"], prog_name="stemma", standalone_mode=False)
         return _flushed(code or 0)
     except _UsageError as problem:
-        return _complain(_usage(problem))
+        return _complain(_usage(problem), arguments)
     except typer.Abort:
-        return _complain("aborted")
+        return _complain("aborted", arguments)
     except (StemmaError, OSError) as problem:
-        return _complain(str(problem))
+        return _complain(str(problem), arguments)
 
 
 def _flushed(code: int) -> int:
@@ -131,9 +133,24 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _complain(problem: str) -> int:
-    typer.echo(f"stemma: {visible(problem)}", err=True)
+def _complain(problem: str, arguments: list[str]) -> int:
+    """Say what went wrong; what was typed or is set may be repeated in it, secrets may not."""
+    typer.echo(f"stemma: {visible(_without_secrets(problem, arguments))}", err=True)
     return 1
+
+
+def _without_secrets(text: str, arguments: list[str]) -> str:
+    from stemma.redact import Redactor, environment_secrets, secrets_in, without_secrets
+
+    redactor = Redactor([*environment_secrets(os.environ), *secrets_in(arguments)])
+    return redactor.text(str(without_secrets(text)))
+
+
+def _show_traceback(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
+    """What Python shows of a mistake of ours, without the secrets that its message may repeat."""
+    from traceback import format_exception
+
+    sys.stderr.write(_without_secrets("".join(format_exception(kind, problem, trace)), sys.argv[1:]))
 
 
 def _usage(problem: BaseException) -> str:

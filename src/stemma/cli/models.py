@@ -53,7 +53,7 @@ def _print(screen: Screen, rows: list[dict[str, Any]], chosen: str | None) -> No
 
 
 def _configured(name: str, entry: dict[str, Any]) -> dict[str, Any]:
-    from stemma.cli.hiding import without_secrets
+    from stemma.redact import without_secrets
 
     where = without_secrets(entry["path"] or entry["base_url"] or entry["model"] or "")
     if entry["path"]:

@@ -4,6 +4,7 @@ A project's file is `.stemma/config.yaml`, in the current folder or above it up 
 of a repository only the current folder counts: what lies above may be somebody else's. `tests/cli/test_settings.py`.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,6 +24,13 @@ def user_cache(environ: Mapping[str, str]) -> Path:
 def user_state(environ: Mapping[str, str]) -> Path:
     """Where what was typed is kept."""
     return _home(environ, "XDG_STATE_HOME", ".local/state")
+
+
+def for_the_user_alone(path: str, flags: int) -> int:
+    """An opener for files that may hold secrets: nobody else can read them, whatever the umask and their mode were."""
+    file = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    os.fchmod(file, 0o600)
+    return file
 
 
 def _home(environ: Mapping[str, str], variable: str, usual: str) -> Path:

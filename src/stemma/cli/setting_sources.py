@@ -15,7 +15,8 @@ import yaml
 
 from stemma.cli.known_settings import KNOWN, NAMED, Parts, Setting, UnknownSetting, known, nearest, wanted
 from stemma.cli.places import PROJECT_FILE
-from stemma.cli.yaml_files import BadSettings, pairs, read_yaml, value_of
+from stemma.formats.yaml_files import BadSettings, pairs, read_yaml, value_of
+from stemma.redact import names_a_secret, without_secrets
 
 PREFIX = "STEMMA_"
 
@@ -30,22 +31,45 @@ class Found(NamedTuple):
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def from_file(file: Path, folder: Path) -> dict[Parts, Found]:
-    """What a config file says; its name is shown as seen from `folder`, and its relative paths are its project's."""
-    shown = str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
-    project = file.parents[1] if file.parts[-2:] == PROJECT_FILE.parts else file.parent
+class Said(NamedTuple):
+    """A setting, as a config file says it."""
+
+    setting: Setting
+    parts: Parts
+    value: Any
+    line: int
+
+
+def from_file(file: Path, content: bytes, folder: Path) -> dict[Parts, Found]:
+    """What a config file of this content says; its relative paths are its project's."""
+    project, name = project_of(file), _shown_name(file, folder)
     return {
-        parts: Found(_at_home(setting, value, project), f"{shown}:{line}")
-        for setting, parts, value, line in _leaves(read_yaml(file.read_bytes(), shown), (), shown)
+        one.parts: Found(_at_home(one.setting, one.value, project), f"{name}:{one.line}")
+        for one in said_in(file, content, folder)
     }
 
 
-def _leaves(node: yaml.Node | None, above: Parts, file: str) -> Iterator[tuple[Setting, Parts, Any, int]]:
+def said_in(file: Path, content: bytes, folder: Path) -> Iterator[Said]:
+    """Every setting in a config file of this content; errors name it as seen from `folder`."""
+    name = _shown_name(file, folder)
+    yield from _leaves(read_yaml(content, name), (), name)
+
+
+def project_of(file: Path) -> Path:
+    """The folder from which relative paths in a config file are meant."""
+    return file.parents[1] if file.parts[-2:] == PROJECT_FILE.parts else file.parent
+
+
+def _shown_name(file: Path, folder: Path) -> str:
+    return str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
+
+
+def _leaves(node: yaml.Node | None, above: Parts, file: str) -> Iterator[Said]:
     for pair in pairs(node, file):
         parts, place = (*above, pair.key), f"{file}:{pair.line}"
         setting = _SETTINGS.get(_starred(parts))
         if setting is not None:
-            yield setting, parts, checked(setting, value_of(pair.node, file), place), pair.line
+            yield Said(setting, parts, checked(setting, value_of(pair.node, file), place), pair.line)
         elif _starred(parts) in _ABOVE:
             yield from _leaves(pair.node, parts, file)
         else:
@@ -62,7 +86,7 @@ _ABOVE = {parts[:n] for parts in _SETTINGS for n in range(1, len(parts))}
 
 def _unknown(parts: Parts, place: str) -> UnknownSetting | BadSettings:
     key = ".".join(parts)
-    if parts[-1] in ("api_key", "key", "token", "password"):
+    if names_a_secret(parts[-1]):
         return BadSettings(
             f"{place}: {key}: a secret does not belong into a file; put it into an environment variable and name that "
             "one, as in `api_key_env: MY_API_KEY`"
@@ -137,7 +161,9 @@ def checked(setting: Setting, value: Any, place: str) -> Any:
     try:
         return msgspec.convert(value, setting.type)
     except msgspec.ValidationError:
-        given = "that" if setting.key.endswith("_env") else _shown(value)  # a key instead of a name is not shown
+        # A key instead of a name, or instead of a mapping that holds keys, is not shown.
+        hidden = isinstance(value, str) and (setting.secret or setting.key.endswith("_env"))
+        given = "that" if hidden else _shown(value)
         raise BadSettings(f"{place}: {setting.key} must be {wanted(setting.type)}, not {given}") from None
 
 
@@ -145,4 +171,4 @@ def _shown(value: Any) -> str:
     """What was given, in short; values of mappings may be secret."""
     if isinstance(value, dict):
         return "a mapping"
-    return "null" if value is None else f"{value!r:.60}"
+    return "null" if value is None else f"{without_secrets(value)!r:.60}"

@@ -5,7 +5,8 @@
     settings.section("sandbox")          # {"kind": "auto", "network": False, …}
     settings.origin("model")             # "flag --model"
 
-`known_settings` has the table of keys, `setting_sources` reads what was said. `tests/cli/test_settings.py` proves it.
+`known_settings` has the table of keys, `setting_sources` reads what was said, `trust` decides whether a project's file
+is heard. `tests/cli/test_settings.py` proves it.
 """
 
 import os
@@ -17,6 +18,7 @@ from typing import Any
 from stemma.cli.known_settings import KNOWN, NAMED, Parts, known, parts_of_group
 from stemma.cli.places import project_config, user_config
 from stemma.cli.setting_sources import Found, from_environment, from_file, from_flags
+from stemma.cli.trust import check_trust, read_project
 
 
 class Settings:
@@ -59,20 +61,25 @@ class Settings:
             yield from (setting.parts(name) for name in given)
 
 
-def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
+def load_settings(flags: Mapping[str, Any] | None = None, *, only_to_show: bool = False) -> Settings:
     """The settings of this process; a flag that is None was not given."""
-    return read_settings(flags or {}, os.environ, Path.cwd())
+    return read_settings(flags or {}, os.environ, Path.cwd(), only_to_show=only_to_show)
 
 
-def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str], folder: Path) -> Settings:
-    """The settings that all of these give together."""
+def read_settings(
+    flags: Mapping[str, Any], environ: Mapping[str, str], folder: Path, *, only_to_show: bool = False
+) -> Settings:
+    """The settings that all of these give together.
+
+    A project's file that needs the user's trust and does not have it is `Untrusted`, unless nothing is done with it.
+    """
     found: dict[Parts, Found] = {}
-    for file in config_files(environ, folder):
-        found |= from_file(file, folder)
+    user, project = user_config(environ), project_config(folder)
+    if user.is_file():
+        found |= from_file(user, user.read_bytes(), folder)
+    if project is not None:
+        content = project.read_bytes()  # read once: what was checked is what counts
+        if not only_to_show:
+            check_trust(read_project(project, content, folder), environ)
+        found |= from_file(project, content, folder)
     return Settings(found | from_environment(environ) | from_flags(flags))
-
-
-def config_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
-    """The config files that are there, the strongest last."""
-    files = [user_config(environ), project_config(folder)]
-    return [file for file in files if file is not None and file.is_file()]

@@ -47,7 +47,9 @@ def page(numbers: dict[str, Any], records: Iterable[Record]) -> str:
         f"<style>{_STYLE}</style></head><body>\n<h1>{title}</h1>\n"
         f"{_summary(numbers)}\n<div class=plots>{''.join(plots)}</div>\n"
         f"{_tools(numbers['tool_statistics'])}\n{_counts('stop reasons', numbers['stop_reasons'])}"
-        f"{_counts('errors', numbers['errors'])}{_counts('left out of the files', numbers['left_out'])}</body></html>\n"
+        f"{_counts('errors', numbers['errors'])}{_counts('reward errors', numbers['reward_errors'])}"
+        f"{_counts('export errors', numbers['export_errors'])}{_counts('left out of the files', numbers['left_out'])}"
+        "</body></html>\n"
     )
 
 
@@ -118,8 +120,9 @@ def bins(values: Sequence[float]) -> tuple[float, list[int]]:
     low, high = min(values), max(values)
     number = min(_BINS, len(set(values)))
     heights = [0] * number
+    width = high / 2 - low / 2  # the difference of two large numbers may be more than a float holds
     for value in values:
-        heights[min(number - 1, math.floor((value - low) / (high - low) * number)) if high > low else 0] += 1
+        heights[min(number - 1, math.floor((value / 2 - low / 2) / width * number)) if width > 0 else 0] += 1
     return low, heights
 
 

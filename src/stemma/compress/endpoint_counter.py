@@ -17,6 +17,7 @@ from yarl import URL
 
 from stemma.compress.counting import Framed
 from stemma.compress.errors import BadTokenizer
+from stemma.redact import Redactor, secrets_in, without_secrets
 
 _AT_ONCE = 16
 _ADVICE = "is it llama.cpp, vLLM or SGLang, and is that its address?"
@@ -39,7 +40,8 @@ class EndpointCounter(Framed):
         http = aiohttp.ClientSession()
         try:
             template = (await _props(http, root)).get("chat_template")
-            counter = cls(http, root / "tokenize", name or address, template if template else None, engine)
+            name = name or without_secrets(address)
+            counter = cls(http, root / "tokenize", name or "", template if template else None, engine)
             await counter.count(["one"])  # a wrong address is told now and not after an hour
         except BaseException:
             await http.close()
@@ -60,7 +62,9 @@ class EndpointCounter(Framed):
             ):
                 said = await answer.read()
         except aiohttp.ClientError as problem:
-            raise BadTokenizer(f"{self._url} cannot be reached: {problem}; {_ADVICE}") from problem
+            raise BadTokenizer(
+                f"{without_secrets(str(self._url))} cannot be reached: {problem}; {_ADVICE}"
+            ) from problem
         return _number(answer.status, said, self._url)
 
     async def close(self) -> None:
@@ -88,7 +92,8 @@ def _number(status: int, said: bytes, url: URL) -> int:
         count = answer.get("count", answer.get("tokens"))
         if isinstance(count, list | int):
             return len(count) if isinstance(count, list) else count
-    raise BadTokenizer(f"{url} answered {status} {said[:120]!r} and no token count; {_ADVICE}")
+    text = Redactor(secrets_in(str(url))).start(said[:4000].decode("utf-8", "replace"), 120)
+    raise BadTokenizer(f"{without_secrets(str(url))} answered {status} {text!r} and no token count; {_ADVICE}")
 
 
 def _drop(engine: object) -> None:

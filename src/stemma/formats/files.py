@@ -16,8 +16,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from stemma.errors import BadRecord, NotFound
-from stemma.formats.jsonl import append, from_json, from_line, remove, to_line
+from stemma.formats.jsonl import append, check_keys, from_json, from_line, remove, to_line
 from stemma.formats.lines import MAX_LINE, numbered_lines
 
 COMPLETED_FILE = "trajectory_samples.jsonl"
@@ -100,7 +102,9 @@ class TrajectoryFile:
             remove(before.file, line)
 
 
-def load_trajectories(path: str | os.PathLike[str], *, on_bad: OnBad | None = None) -> Iterator[dict[str, Any]]:
+def load_trajectories(
+    path: str | os.PathLike[str], *, on_bad: OnBad | None = None, unique_keys: bool = False
+) -> Iterator[dict[str, Any]]:
     """Every entry of a `.jsonl`, `.jsonl.gz`, `.jsonl.zst` or `.json` file, or of all JSONL files in a folder.
 
     A folder's files come in natural order (`batch_2` before `batch_10`). Its parts `batch_*.jsonl` are passed over
@@ -108,43 +112,46 @@ def load_trajectories(path: str | os.PathLike[str], *, on_bad: OnBad | None = No
 
     An entry is whatever object the line holds; blank lines are skipped. A line that holds none raises `BadRecord` with
     the file and the line, unless `on_bad` is given: then that gets the error and reading goes on after the line.
+    With `unique_keys` so does an entry in which a key stands twice; without, the last of the two counts.
     """
     files = trajectory_files(Path(path))  # here and not below, so that a wrong path is told at the call
-    return _entries(files, on_bad or _raise)
+    return _entries(files, on_bad or _raise, unique_keys=unique_keys)
 
 
 def _raise(error: BadRecord) -> None:
     raise error
 
 
-def _entries(files: Sequence[Path], on_bad: OnBad) -> Iterator[dict[str, Any]]:
+def _entries(files: Sequence[Path], on_bad: OnBad, *, unique_keys: bool) -> Iterator[dict[str, Any]]:
     for file in files:
-        for outcome in _listed(file) if file.suffix == ".json" else _lined(file):
+        for outcome in (_listed if file.suffix == ".json" else _lined)(file, unique_keys):
             if isinstance(outcome, BadRecord):
                 on_bad(outcome)
             else:
                 yield outcome
 
 
-def _lined(file: Path) -> Iterator[dict[str, Any] | BadRecord]:
+def _lined(file: Path, unique_keys: bool) -> Iterator[dict[str, Any] | BadRecord]:
     try:
         for number, line in numbered_lines(file):
             if line is None:
                 yield BadRecord(f"is longer than {MAX_LINE >> 20} MiB", str(file), number)
             elif line.strip():
-                yield _read(line, file, number)
+                yield _read(line, file, number, unique_keys)
     except BadRecord as error:  # a damaged file: nothing after this can be read, but the next file can
         yield error
 
 
-def _read(line: bytes, file: Path, number: int) -> dict[str, Any] | BadRecord:
+def _read(line: bytes, file: Path, number: int, unique_keys: bool) -> dict[str, Any] | BadRecord:
     try:
+        if unique_keys:
+            check_keys(line)
         return from_line(line)
     except BadRecord as error:
         return BadRecord(error.problem, str(file), number)
 
 
-def _listed(file: Path) -> Iterator[dict[str, Any] | BadRecord]:
+def _listed(file: Path, unique_keys: bool) -> Iterator[dict[str, Any] | BadRecord]:
     """The entries of a `.json` file: a list of objects, or one object. It is read at once, within a line's limit."""
     with file.open("rb") as source:
         text = source.read(MAX_LINE + 1).removeprefix(b"\xef\xbb\xbf")
@@ -153,12 +160,29 @@ def _listed(file: Path) -> Iterator[dict[str, Any] | BadRecord]:
         return
     try:
         value = from_json(text)
+        if unique_keys:
+            _check_items(text)
     except BadRecord as error:
-        yield BadRecord(f"{error.problem}; if it holds one object a line, name it .jsonl", str(file))
+        hint = "; if it holds one object a line, name it .jsonl" if "is not JSON" in error.problem else ""
+        yield BadRecord(f"{error.problem}{hint}", str(file))
         return
     for number, item in enumerate(value if type(value) is list else [value], start=1):
         problem = f"item {number} is of type {type(item).__name__}, not an object"
         yield item if type(item) is dict else BadRecord(problem, str(file))
+
+
+def _check_items(text: bytes) -> None:
+    """`BadRecord` if an object of a JSON list, or the one object there is, has a key twice."""
+    items = []
+    try:
+        items = msgspec.json.decode(text, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError):  # one object, or text that only the standard library takes
+        check_keys(text)
+    for number, item in enumerate(items, start=1):
+        try:
+            check_keys(bytes(item))
+        except BadRecord as error:
+            raise BadRecord(f"item {number} {error.problem}") from None
 
 
 def trajectory_files(path: Path) -> list[Path]:

@@ -77,6 +77,30 @@ def from_json(text: bytes) -> Any:
         return _from_odd_json(text, error)
 
 
+def check_keys(text: bytes) -> None:
+    """`BadRecord` if an object in this JSON text has a key twice: readers differ in which of the two they take.
+
+    >>> check_keys(b'{"a": 1, "b": {"c": 2, "c": 3}}')
+    Traceback (most recent call last):
+    stemma.errors.BadRecord: has the key 'c' twice in one object
+    """
+    try:
+        json.loads(text.decode("utf-8", "surrogatepass"), object_pairs_hook=_once)
+    except BadRecord:
+        raise
+    except (ValueError, RecursionError):
+        return  # `from_json` says what is wrong with text that is not JSON
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len({key for key, _ in pairs}) < len(pairs):
+        seen = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise BadRecord(f"has the key {key!r} twice in one object")
+            seen.add(key)
+
+
 def _from_odd_json(text: bytes, refusal: Exception) -> Any:
     """The same by the standard library, which takes lone surrogates; if it refuses too, the first refusal is told."""
     try:

@@ -11,7 +11,7 @@ from typing import Any
 from stemma.core.message import REASONING_FIELDS
 from stemma.formats.api import structured_reasoning
 from stemma.models.calls import CallPieces
-from stemma.models.errors import BrokenReply
+from stemma.models.errors import MOST_BODY, BrokenReply
 from stemma.models.failures import from_error_object
 from stemma.models.jsontext import read_json
 from stemma.models.protocol import Delta, OnDelta
@@ -31,11 +31,9 @@ class Assembly:
         """Take the data of one event."""
         chunk = read_json(event, "an event of the stream")
         if not isinstance(chunk, dict):
-            raise BrokenReply(
-                "an event of the stream is no object", status=200, body=event[:4_000].decode(errors="replace")
-            )
+            raise BrokenReply("an event of the stream is no object", status=200, body=_shown(event))
         if chunk.get("error"):
-            raise from_error_object(chunk["error"], event[:4_000].decode(errors="replace"))
+            raise from_error_object(chunk["error"], _shown(event))
         choices = chunk.pop("choices", None) or []
         if not isinstance(choices, list):
             raise BrokenReply("the choices of an event are no list", status=200, body=_shown(event))
@@ -150,7 +148,7 @@ class _Choice:
 
 
 def _shown(event: bytes) -> str:
-    return event[:4_000].decode("utf-8", "replace")
+    return event[:MOST_BODY].decode("utf-8", "replace")
 
 
 def _is_text(part: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ lists go, because endpoints refuse them when they come back. What the call keeps
     extra["policy_version"]   which weights sampled it, where the engine says so (SGLang)
     extra["attempts"]         how often it was asked, if more than once
     extra["shares"]           the request whose usage and cost its first sample carries
-    extra["redacted"]         True: the endpoint echoed a secret of ours, which was replaced
+    extra["redacted"]         True: it held a secret of ours, which was replaced (`redact.py`); it is not trained then
 
 `tests/models/test_completion.py` proves it.
 """
@@ -36,8 +36,9 @@ from stemma.models.errors import BrokenReply, Refused
 from stemma.models.failures import from_error_object
 from stemma.models.prices import Prices, cost_of
 from stemma.models.protocol import Reply, Request
-from stemma.models.redact import Redactor
+from stemma.models.redact import redacted_reply
 from stemma.models.tokens import Tokens, read_tokens
+from stemma.redact import Redactor
 
 ACCIDENTS = frozenset({"error", "abort", "aborted", "cancelled", "canceled"})
 """Finish reasons of replies that were cut off by something else than the model or its limits."""
@@ -59,13 +60,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
 
 
-def read_completion(payload: Any, asked: Asked, redact: Redactor) -> list[Reply]:
-    """Every choice, in order, each a whole reply; or a `ModelError`."""
+def read_completion(payload: Any, asked: Asked, redactor: Redactor) -> list[Reply]:
+    """Every choice, in order, each a whole reply without secrets of ours; or a `ModelError`."""
     problem = ""
     try:
         choices = _choices(payload)
-        usage, doubt = read_usage(payload.get("usage"))
-        return [_Reading(payload, choice, asked, redact, usage, doubt, i).reply() for i, choice in enumerate(choices)]
+        usage, doubt = read_usage(redactor.value(payload.get("usage")))
+        read = [_Reading(payload, choice, asked, usage, doubt, i).reply() for i, choice in enumerate(choices)]
+        return [redacted_reply(reply, redactor) for reply in read]
     except (BadMessage, BadCall) as trouble:
         problem = str(trouble)
     except RecursionError:
@@ -75,14 +77,14 @@ def read_completion(payload: Any, asked: Asked, redact: Redactor) -> list[Reply]
 
 def _choices(payload: Any) -> list[dict[str, Any]]:
     if not isinstance(payload, dict):
-        raise BrokenReply("the reply is no object", status=200, body=f"{payload!r:.2000}")
+        raise BrokenReply("the reply is no object", status=200, body=repr(payload))
     choices = payload.get("choices")
     if payload.get("error") and not choices:
-        raise from_error_object(payload["error"], f"{payload!r:.4000}")
+        raise from_error_object(payload["error"], repr(payload))
     if not isinstance(choices, list) or not choices:
-        raise BrokenReply("the reply has no choices", status=200, body=f"{payload!r:.4000}")
+        raise BrokenReply("the reply has no choices", status=200, body=repr(payload))
     if not all(isinstance(choice, dict) and isinstance(choice.get("message"), dict) for choice in choices):
-        raise BrokenReply("a choice has no message", status=200, body=f"{payload!r:.4000}")
+        raise BrokenReply("a choice has no message", status=200, body=repr(payload))
     return choices
 
 
@@ -112,12 +114,11 @@ class _Reading:
         payload: dict[str, Any],
         choice: dict[str, Any],
         asked: Asked,
-        redact: Redactor,
         usage: dict[str, Any],
         doubt: str | None,
         place: int,
     ) -> None:
-        self.payload, self.choice, self.asked, self.redact = payload, choice, asked, redact
+        self.payload, self.choice, self.asked = payload, choice, asked
         self.usage, self.place, self.alone = usage, place, len(payload["choices"]) == 1
         self.extra: dict[str, Any] = {"usage": doubt} if doubt else {}
 
@@ -125,9 +126,6 @@ class _Reading:
         finish = self._finish()
         message = self._message(finish)
         tokens = read_tokens(self.payload, self.choice, self.usage, alone=self.alone)
-        if (clean := self.redact.value(message)) is not message:
-            message, tokens = clean, Tokens(why="the reply held a secret, and its tokens would spell it")
-            self.extra["redacted"] = True
         self._note_tokens(tokens)
         return Reply(message=message, call=self._call(finish, tokens))
 
@@ -180,15 +178,12 @@ class _Reading:
 
     def _call(self, finish: str | None, tokens: Tokens) -> Call:
         asked, first = self.asked, self.place == 0
-        said = {
-            "model": self._model(),
-            "id": self._id(),
-            "finish_reason": finish,
-            "usage": self.usage if first else {},
-            "extra": {**self._circumstances(), **self.extra},
-        }
         return Call(
-            **self.redact.value(said),
+            model=self._model(),
+            id=self._id(),
+            finish_reason=finish,
+            usage=self.usage if first else {},
+            extra={**self._circumstances(), **self.extra},
             tools=asked.request.tools,
             params=asked.params,
             started=asked.started,

@@ -16,6 +16,9 @@ BadEndpoint (StemmaError, ValueError)   a base URL, key or setting that cannot b
 
 from stemma.errors import StemmaError
 
+MOST_BODY = 2**16
+"""How many characters of a body an error takes; `models/redact.py` cuts it further once no secret is in it."""
+
 
 class ModelError(StemmaError):
     """A reply that did not come."""
@@ -26,7 +29,7 @@ class ModelError(StemmaError):
         self, message: str, *, status: int | None = None, body: str = "", retry_after: float | None = None
     ) -> None:
         super().__init__(message)
-        self.status, self.body, self.retry_after = status, body, retry_after
+        self.status, self.body, self.retry_after = status, body[:MOST_BODY], retry_after
 
 
 class Unreachable(ModelError):

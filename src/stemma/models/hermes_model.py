@@ -13,6 +13,7 @@ import msgspec
 
 from stemma.models.hermes_protocol import as_text_messages, fresh_nonce, read_reply
 from stemma.models.local_pieces import Pieces
+from stemma.models.prices import tells_cost
 from stemma.models.protocol import Delta, Model, OnDelta, Reply, Request
 
 
@@ -22,6 +23,9 @@ class HermesModel:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.name, self.context_window = model.name, model.context_window
+        self.params = getattr(model, "params", {})
+        self.prices = getattr(model, "prices", None)
+        self.tells_cost = tells_cost(model)
 
     async def reply(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         shown = _Shown(on_delta) if on_delta is not None else None

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from stemma.models.errors import BrokenReply
+from stemma.models.errors import MOST_BODY, BrokenReply
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -30,7 +30,7 @@ def read_json(text: bytes, what: str = "the reply") -> Any:
             problem = "is nested too deep to read"
         except ValueError as trouble:
             problem = f"is not JSON ({trouble})"
-    raise BrokenReply(f"{what} {problem}", status=200, body=text[:4_000].decode("utf-8", "replace"))
+    raise BrokenReply(f"{what} {problem}", status=200, body=text[:MOST_BODY].decode("utf-8", "replace"))
 
 
 def json_or_none(text: bytes) -> Any:

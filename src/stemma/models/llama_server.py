@@ -14,7 +14,9 @@ import aiohttp
 
 from stemma.models.errors import BadEndpoint
 from stemma.models.local_engine import Connection
+from stemma.models.redact import redacted_errors
 from stemma.models.token_model import TokenModel
+from stemma.redact import Redactor, secrets_in, without_secrets
 
 
 class LlamaServer:
@@ -22,17 +24,19 @@ class LlamaServer:
 
     def __init__(self, url: str, api_key: str | None, seconds: float) -> None:
         if not url.startswith(("http://", "https://")):
-            raise BadEndpoint(f"{url!r} is no http or https URL of a llama.cpp server")
+            raise BadEndpoint(f"{without_secrets(url)!r} is no http or https URL of a llama.cpp server")
         self._url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
+        self._redactor = Redactor([api_key or "", *secrets_in(url)])
         self._deadline = aiohttp.ClientTimeout(total=seconds)
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
         async with aiohttp.ClientSession(self._url, headers=self._headers, timeout=self._deadline) as session:
-            yield Connection(session)
+            with redacted_errors(self._redactor):
+                yield Connection(session)
 
     async def close(self) -> None:
         """No connection is kept."""

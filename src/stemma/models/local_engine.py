@@ -23,7 +23,9 @@ import msgspec
 
 from stemma.errors import MissingExtra, StemmaError
 from stemma.models.errors import BrokenReply, ContextTooLong, ModelError, Refused
+from stemma.models.redact import redacted_errors
 from stemma.models.sse import EventStream
+from stemma.redact import Redactor
 
 _KEPT_PROMPTS_MB = 512
 """Memory for what was read of prompts, so that conversations that take turns are not read from their start."""
@@ -49,7 +51,8 @@ class Engine:
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         no_deadline = aiohttp.ClientTimeout(total=None)  # a long prompt on a small machine takes its time
         async with aiohttp.ClientSession(address, headers=headers, timeout=no_deadline) as session:
-            yield Connection(session)
+            with redacted_errors(Redactor([self._key])):
+                yield Connection(session)
 
     async def close(self) -> None:
         """Let go of the model; a later question loads it again."""
@@ -137,9 +140,9 @@ def _check(path: Path) -> None:
 
 def _refusal(status: int, body: str) -> ModelError:
     if "exceed_context_size" in body or "exceeds the available context" in body:
-        return ContextTooLong(f"the context does not fit the model's window: {body[:300]}", status=status, body=body)
+        return ContextTooLong(f"the context does not fit the model's window: {body}", status=status, body=body)
     kind = Refused if 400 <= status < 500 else BrokenReply
-    return kind(f"llama.cpp answered {status}: {body[:300]}", status=status, body=body)
+    return kind(f"llama.cpp answered {status}: {body}", status=status, body=body)
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -30,10 +30,14 @@ from stemma.models.errors import BadEndpoint, ContextTooLong, ModelError, Refuse
 from stemma.models.jsontext import write_json
 from stemma.models.prices import Prices
 from stemma.models.protocol import Delta, OnDelta, Reply, Request
+from stemma.models.redact import RedactedDeltas
 from stemma.models.retry import Chance, Retries, Sleep, persist
 from stemma.models.tokens import ASK
 from stemma.models.wire import Deadlines, Wire
+from stemma.redact import secrets_in
 
+SAYING_COSTS = ("openrouter.ai",)
+"""Hosts whose replies say what they cost (`usage.cost`)."""
 RESERVED = ("model", "messages", "tools", "n", "stream")
 """What has its own way in, and so is no parameter."""
 
@@ -78,10 +82,11 @@ class OpenAIModel:
         if not model:
             raise BadEndpoint("a model needs a name: the one under which the endpoint serves it")
         self.name, self.context_window = model, context_window
-        self._endpoint = Endpoint(base_url, api_key, headers)
+        sent = [*secrets_in(extra_body or {}), *secrets_in(params or {})]
+        self._endpoint = Endpoint(base_url, api_key, headers, sent)
         self._url = self._endpoint.url("chat", "completions")
         self._params = {**ASK.get(tokens or "", {}), **(extra_body or {}), **(params or {})}
-        self._stream, self._reasoning_field, self._prices = stream, reasoning_field, prices
+        self._stream, self._reasoning_field, self.prices = stream, reasoning_field, prices
         self._deadlines, self._retries = deadlines or Deadlines(), retries or Retries()
         self._clock, self._sleep, self._chance = clock, sleep, chance
         self._wire = Wire(
@@ -91,6 +96,16 @@ class OpenAIModel:
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r}, {str(self._endpoint)!r})"
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """What is sent with every request."""
+        return self._params
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether replies come with what they cost: by our prices, or because this endpoint says so."""
+        return self.prices is not None or self._url.host in SAYING_COSTS
 
     async def reply(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """One answer, streamed to `on_delta` while it comes if given."""
@@ -124,9 +139,9 @@ class OpenAIModel:
     async def get(self, *path: str) -> Any:
         """The JSON that a GET gives, such as `get("models")`; asked once, within the same deadlines."""
         body = JsonBody()
-        with self._endpoint.redact.errors():
+        with self._endpoint.errors():
             await self._wire.ask(self._endpoint.url(*path), None, lambda _: body, self._until())
-        return self._endpoint.redact.value(body.payload())
+        return self._endpoint.redactor.value(body.payload())
 
     def _until(self) -> float:
         return asyncio.get_running_loop().time() + self._deadlines.total
@@ -165,11 +180,16 @@ class OpenAIModel:
         raise theirs
 
     async def _attempt(self, question: "_Question", number: int, until: float, on_delta: OnDelta | None) -> list[Reply]:
-        receiver = Receiver(streamed=question.streamed, on_delta=on_delta)
+        sent = secrets_in(question.request.params)
+        redactor = self._endpoint.redactor.plus(sent)
+        shown = RedactedDeltas(on_delta, redactor) if on_delta is not None else None
+        receiver = Receiver(streamed=question.streamed, on_delta=shown)
         time_now = asyncio.get_running_loop().time
         started, begun = self._clock(), time_now()
-        with self._endpoint.redact.errors():
+        with self._endpoint.errors(sent):
             headers = await self._wire.ask(self._url, question.body, receiver, until)
+            if shown is not None:
+                shown.end()
             asked = Asked(
                 model=self.name,
                 request=question.request,
@@ -178,9 +198,9 @@ class OpenAIModel:
                 seconds=time_now() - begun,
                 attempt=number,
                 headers=headers,
-                prices=self._prices,
+                prices=self.prices,
             )
-            return read_completion(receiver.payload(), asked, self._endpoint.redact)
+            return read_completion(receiver.payload(), asked, redactor)
 
     def _merged(self, request: Request) -> dict[str, Any]:
         return _checked({**self._params, **request.params}) if request.params else self._own_params

@@ -1,4 +1,4 @@
-"""What a reply cost, in US dollars: as the endpoint said, or by a price list, or not known.
+"""What a reply cost, in US dollars: as the endpoint said, or by a price list, or not known; and what one may cost.
 
 >>> prices = Prices(prompt=2.0, completion=8.0, cached=0.5)
 >>> usage = {"prompt_tokens": 1000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 600}}
@@ -14,6 +14,8 @@ from math import isfinite
 from typing import Any
 
 import msgspec
+
+from stemma.models.protocol import Model, Request
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,3 +44,44 @@ def _cached(usage: dict[str, Any]) -> int:
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return cached if type(cached) is int and cached > 0 else 0
+
+
+HOW_TO_PRICE = (
+    "set models.NAME.prices in the config (`prompt` and `completion`, in US dollars for a million tokens) and use it "
+    "as -m NAME, give prices=Prices(…) to OpenAIModel in Python, or set a limit in tokens"
+)
+
+
+class Most(msgspec.Struct, frozen=True):
+    """What a call may use, as far as it can be known before."""
+
+    prompt: int = 0
+    """Tokens of the question, estimated from its text."""
+    reply: int | None = None
+    """The most tokens of the reply; None where no parameter bounds it."""
+    cost: float | None = None
+    """The most dollars of the call; None without prices, or without such a bound."""
+
+
+_CHARACTERS = 3
+"""Characters of a token, rather too few than too many: too much is then reserved."""
+_BOUNDS = ("max_completion_tokens", "max_tokens", "n_predict")
+
+
+def most_of(model: Model, request: Request) -> Most:
+    """What a call may use: by its text, its `max_tokens`, and the model's prices."""
+    text = sum(len(str(message)) for message in request.messages) + len(str(request.tools or ""))
+    prompt = text // _CHARACTERS
+    params = {**getattr(model, "params", {}), **request.params}
+    bounds = [params[name] for name in _BOUNDS if type(params.get(name)) is int and params[name] > 0]
+    reply = max(bounds, default=None)
+    prices: Prices | None = getattr(model, "prices", None)
+    if prices is None or reply is None:
+        return Most(prompt, reply)
+    return Most(prompt, reply, (prompt * prices.prompt + reply * prices.completion) / 1_000_000)
+
+
+def tells_cost(model: Model) -> bool | None:
+    """Whether a model's replies come with what they cost; None where only a reply will show."""
+    told: bool | None = getattr(model, "tells_cost", None)
+    return told

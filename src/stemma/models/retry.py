@@ -1,7 +1,8 @@
 """When to ask again, and how long to wait before.
 
 Only what may pass is asked again (`ModelError.retryable`): 408, 409, 425, 429, 5xx, a connection that failed, a
-deadline, a reply that was not whole. The wait doubles from `first` and is never longer than `longest`; half of it is
+deadline, a reply that was not whole. A tool call that the harness could not run (`HarnessFailed`) is tried again in the
+same way. The wait doubles from `first` and is never longer than `longest`; half of it is
 chance, so that a thousand conversations do not come back in one moment. An endpoint that says when (`Retry-After`, in
 seconds or as a date) is obeyed, up to `longest`. A wait that would outlast the time that is left is not begun.
 `tests/models/test_retry.py` proves it.
@@ -14,17 +15,20 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from itertools import count
 from math import isfinite
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from stemma.errors import HarnessFailed
 from stemma.models.errors import ModelError
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 Chance = Callable[[], float]
 """A number from 0 up to 1, like `random.random`."""
-Watcher = Callable[[ModelError, float], None]
+Passing = ModelError | HarnessFailed
+"""What may be over a moment later."""
+Watcher = Callable[[Passing, float], None]
 
 watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 """Who is told, in this task, that a question failed and after how many seconds it is asked again."""
@@ -40,7 +44,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     longest: float = 60.0
     """No wait is longer, whatever an endpoint asks for."""
 
-    def pause(self, problem: ModelError, attempt: int, chance: float) -> float | None:
+    def pause(self, problem: Passing, attempt: int, chance: float) -> float | None:
         """Seconds to wait after the failure of this attempt (they count from 1); None: do not ask again."""
         if not problem.retryable or attempt >= self.attempts:
             return None
@@ -58,13 +62,13 @@ async def persist(
     until: float,
     sleep: Sleep = asyncio.sleep,
     chance: Chance,
-    before_retry: Callable[[ModelError], None] | None = None,
+    before_retry: Callable[[Any], None] | None = None,
 ) -> T:
     """What `ask(attempt)` gives, asked as often as it takes; the last failure if it never does before `until`."""
     for attempt in count(1):
         try:
             return await ask(attempt)
-        except ModelError as problem:
+        except (ModelError, HarnessFailed) as problem:
             pause = retries.pause(problem, attempt, chance())
             if pause is None or asyncio.get_running_loop().time() + pause >= until:
                 if attempt > 1:

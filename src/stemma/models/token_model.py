@@ -80,11 +80,12 @@ class TokenModel:
     ) -> None:
         self.name, self.context_window = name, context_window
         self._engine, self._tight, self._cost = engine, tight, cost
-        self._params = {**_SAMPLING, **(params or {})}
+        self.params = {**_SAMPLING, **(params or {})}
+        self.tells_cost = False
         self._writer = PromptWriter()
 
     async def reply(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        params = {**self._params, **request.params}
+        params = {**self.params, **request.params}
         if taken := [name for name in _TAKEN if params.get(name)]:
             raise Refused(f"{taken[0]} cannot be set: the tool protocol has a grammar of its own")
         constraint = {"tight": self._tight, "answer_due": self._tight and _has_called(request)}
@@ -124,7 +125,7 @@ class TokenModel:
 
     async def samples(self, request: Request, n: int) -> list[Reply]:
         """One after another; a given seed is counted up, or all would be the same."""
-        seed = request.params.get("seed", self._params.get("seed"))
+        seed = request.params.get("seed", self.params.get("seed"))
         seeds = [{"seed": seed + i} if isinstance(seed, int) else {} for i in range(n)]
         asked = [msgspec.structs.replace(request, params={**request.params, **own}) for own in seeds]
         return [await self.reply(one) for one in asked]

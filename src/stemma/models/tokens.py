@@ -118,7 +118,8 @@ def _agreed_logprobs(choice: dict[str, Any]) -> list[float] | None:
     for value in lists:
         for one in value:
             if type(one) not in (float, int) or not isfinite(one) or one <= SENTINEL or one > 1e-3:
-                raise _Doubt(f"a logprob is {one!r:.40}, which no sampled token can have")
+                shown = f"a {type(one).__name__}" if isinstance(one, str | list | dict) else f"{one!r:.40}"
+                raise _Doubt(f"a logprob is {shown}, which no sampled token can have")
         if len(value) != len(lists[0]):
             raise _Doubt("the logprobs differ between the places that give them")
     return [float(one) for one in lists[0]] if lists else None

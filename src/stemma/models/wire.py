@@ -20,13 +20,11 @@ import msgspec
 from aiohttp import hdrs
 from yarl import URL
 
-from stemma.models.errors import BrokenReply, ModelError, ReplyTooLarge, TooSlow, Unreachable
+from stemma.models.errors import MOST_BODY, BrokenReply, ModelError, ReplyTooLarge, TooSlow, Unreachable
 from stemma.models.failures import from_status
 
 KEEP_ALIVE = 4.0
 """Seconds an idle connection is kept. uvicorn, and so vLLM and SGLang, closes after 5: a later request loses a race."""
-ERROR_BODY = 2**16
-"""How much of an error's body is read."""
 _LARGE = 2**20
 """Above this aiohttp wants a file in place of bytes."""
 
@@ -118,7 +116,7 @@ class Wire:
 
     async def _receive(self, response: aiohttp.ClientResponse, body: Body, watch: "_Watch") -> None:
         if (coding := response.headers.get(hdrs.CONTENT_ENCODING, "identity").lower()) != "identity":
-            raise BrokenReply(f"the reply came encoded ({coding[:40]}) although it was asked for as it is", status=200)
+            raise BrokenReply(f"the reply came encoded ({coding}) although it was asked for as it is", status=200)
         size = 0
         async for piece in response.content.iter_any():
             if not response.content.at_eof():
@@ -139,11 +137,11 @@ class Wire:
                 async for piece in response.content.iter_any():
                     pieces.append(piece)
                     size += len(piece)
-                    if size >= ERROR_BODY:
+                    if size >= MOST_BODY:
                         break
         except (TimeoutError, aiohttp.ClientError):
             pieces.append(b" (the rest did not come)")
-        text = b"".join(pieces)[:ERROR_BODY]
+        text = b"".join(pieces)[:MOST_BODY]
         return from_status(response.status, response.headers, text, self._clock())
 
     async def _here(self) -> aiohttp.ClientSession:

@@ -29,9 +29,9 @@ def _lines(db: sqlite3.Connection, newest: int) -> Iterator[tuple[str, tuple[int
     near: dict[int, list[int]] = {}
     for name, path, graph in _named_paths(db):
         rows = db.execute(
-            "SELECT NULL, line FROM graph WHERE id = ?1 AND line IS NOT NULL"
-            " UNION ALL SELECT number, line FROM version WHERE graph = ?1",
-            (graph,),
+            "SELECT NULL, line FROM graph WHERE id = :graph AND line IS NOT NULL"
+            " UNION ALL SELECT number, line FROM version WHERE graph = :graph",
+            {"graph": graph},
         ).fetchall()
         for version, line in rows:
             near = {line: read_line(db, line, near, newest)}

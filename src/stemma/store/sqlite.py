@@ -30,6 +30,7 @@ from stemma.errors import (
     StoreError,
     StoreMissing,
     StoreTooNew,
+    StoreVanished,
 )
 from stemma.store.checking import check
 from stemma.store.finding import find
@@ -41,13 +42,15 @@ from stemma.store.merge import merge
 from stemma.store.protocol import Found, GraphInfo, MergeReport, Prefer, Prepared, RunInfo, Store
 from stemma.store.records import write_run
 from stemma.store.saving import GraphWriter, Snapshot, adopt, known_mark, snapshot_fingerprint, take_all
-from stemma.store.writer import Transaction, Writer, busy
+from stemma.store.writer import Identity, Transaction, Writer, busy
 
 SCHEMA_VERSION = 1
 _COUNTED = ("graph", "line", "message", "call")
 APPLICATION_ID = int.from_bytes(b"stem", "big")
 _WAIT = 10.0
 """How many seconds a reader waits; it need not wait for a writer, only for a store that is made or recovered."""
+_MOST_IDLE = 4
+"""How many connections are kept for the next readers."""
 
 
 class SQLiteStore:
@@ -64,13 +67,15 @@ class SQLiteStore:
         self._token = object()
         self._closed = False
         self._process = os.getpid()
-        self._readers = threading.local()
-        self._open_connections: list[sqlite3.Connection] = []
+        self._idle: list[sqlite3.Connection] = []
+        """Connections to read with that nobody uses now. They are the store's, not a thread's: threads end."""
         self._reading_now = 0
         self._done_reading = threading.Condition()
-        self._writer = Writer(self.path, lambda: self._connect(wait), wait)
+        self._identity = Identity(self.path)
+        self._writer = Writer(self.path, lambda: self._connect(wait), wait, self._identity)
         try:
             self._check_file(create)
+            self._identity.check()
         except BaseException:
             self._writer.close()
             raise
@@ -164,7 +169,7 @@ class SQLiteStore:
     def names(self, run: str | None = None) -> list[str]:
         with self._reading() as db:
             question = "SELECT g.name FROM graph g LEFT JOIN run ON run.id = g.run WHERE g.name IS NOT NULL"
-            found = db.execute(f"{question} AND (?1 IS NULL OR run.name = ?1) ORDER BY g.name", (run,))
+            found = db.execute(f"{question} AND (:run IS NULL OR run.name = :run) ORDER BY g.name", {"run": run})
             return [name for (name,) in found]
 
     def metadata(self, name: str) -> dict[str, Any]:
@@ -194,8 +199,8 @@ class SQLiteStore:
                 " (SELECT count(*) FROM version WHERE graph = g.id),"
                 " (SELECT count(*) FROM placed WHERE graph = g.id), g.metadata"
                 " FROM graph g LEFT JOIN line ON line.id = g.line LEFT JOIN run ON run.id = g.run"
-                " WHERE g.name IS NOT NULL AND (?1 IS NULL OR run.name = ?1) ORDER BY g.name",
-                (run,),
+                " WHERE g.name IS NOT NULL AND (:run IS NULL OR run.name = :run) ORDER BY g.name",
+                {"run": run},
             )
             return [
                 GraphInfo(name, of, tip and tip.lower(), length, versions, calls, decode(about))
@@ -241,15 +246,21 @@ class SQLiteStore:
         with self._done_reading:
             self._closed = True
             self._done_reading.wait_for(lambda: not self._reading_now)  # closing a connection in use is a crash
-        self._writer.close()
-        for db in self._open_connections:
-            db.close()
+        try:
+            self._writer.close()
+        finally:
+            while self._idle:
+                self._idle.pop().close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()
+        try:
+            self.close()
+        except StoreVanished:
+            if exc[0] is None:  # else that is what rises, and says more
+                raise
 
     def _check_open(self) -> None:
         if self._closed:
@@ -258,6 +269,8 @@ class SQLiteStore:
             raise StoreClosed(f"{self.path} was opened by process {self._process}; open it again in this one")
 
     def _connect(self, wait: float = _WAIT) -> sqlite3.Connection:
+        if self._identity.known:
+            self._identity.check()  # SQLite would make an empty file in its place
         db = sqlite3.connect(self.path, isolation_level=None, timeout=wait, check_same_thread=False)
         try:
             db.execute("PRAGMA synchronous = FULL")
@@ -270,12 +283,14 @@ class SQLiteStore:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection of this thread, seeing one moment of the file."""
+        """A connection of its own, seeing one moment of the file."""
         with self._done_reading:
             self._check_open()
             self._reading_now += 1
+            db = self._idle.pop() if self._idle else None
         try:
-            db = self._reader()
+            self._identity.check()
+            db = db or self._reader()
             db.execute("BEGIN")
             try:
                 yield db
@@ -290,16 +305,21 @@ class SQLiteStore:
             raise StoreDamaged(f"{self.path}: {problem}; `stemma verify` names what is wrong") from problem
         finally:
             with self._done_reading:
+                if db is not None and len(self._idle) < _MOST_IDLE:
+                    self._idle.append(db)
+                elif db is not None:
+                    db.close()
                 self._reading_now -= 1
                 self._done_reading.notify_all()
 
     def _reader(self) -> sqlite3.Connection:
-        """The connection with which this thread reads."""
-        db: sqlite3.Connection | None = getattr(self._readers, "db", None)
-        if db is None:
-            db = self._readers.db = self._connect()
+        """A new connection to read with."""
+        db = self._connect()
+        try:
             db.execute("PRAGMA query_only = ON")
-            self._open_connections.append(db)
+        except sqlite3.Error:
+            db.close()
+            raise
         return db
 
     def _cannot(self, do: str, problem: sqlite3.OperationalError | OSError) -> StoreError:

@@ -4,7 +4,9 @@ Jobs that wait together are committed together (group commit), so a hundred conv
 moment cost one sync of the disk. A job is done when its transaction is on disk, not before. If a group fails, each
 of its jobs is tried again in a transaction of its own, so that one bad job never takes another with it.
 Between processes a lock file decides: one writes, the others wait their turn, and a wait that is too long says who
-holds the store. `tests/crash/test_kill.py` and `tests/store/test_processes.py` prove it.
+holds the store. A file that is removed or replaced while it is written is an error (`Identity`): SQLite itself would
+go on with the file that nobody can open any more. `tests/crash/test_kill.py`, `tests/store/test_processes.py` and
+`tests/store/test_vanished.py` prove it.
 """
 
 import fcntl
@@ -19,7 +21,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from stemma.errors import NotWritten, StemmaError, StoreBusy, StoreClosed, StoreDamaged
+from stemma.errors import NotWritten, StemmaError, StoreBusy, StoreClosed, StoreDamaged, StoreVanished
 
 T = TypeVar("T")
 GROUP = 128
@@ -70,15 +72,57 @@ Group = Sequence[tuple[Job, "Future[Any] | _Outcome"]]
 """Jobs, and where to say what came of each."""
 
 
+class Identity:
+    """Which file is meant by a path: the one that was there at first, not one that takes its place.
+
+    The write-ahead log is part of it from the first commit on: SQLite keeps it as long as a connection is open.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self._log = path, os.path.realpath(path) + "-wal"  # SQLite follows links before it names the log
+        self._first: dict[str, tuple[int, int]] = {}
+
+    @property
+    def known(self) -> bool:
+        """Whether the file has been there; before that it may still have to be made."""
+        return self._path in self._first
+
+    def check(self, *, log: bool = False) -> None:
+        """Raise `StoreVanished` unless the file, and the log if asked, are those of the first time this was asked."""
+        for path in (self._path, self._log) if log else (self._path,):
+            found, first = _number(path), self._first.get(path)
+            if first is None and found is not None:
+                self._first[path] = found
+            elif found != first:
+                how = "was removed" if found is None else "was replaced by another file"
+                raise StoreVanished(f"{path} {how} while this process had it open; what was saved there is lost")
+
+    def forget_log(self) -> None:
+        """Take the next log for the first: a connection was closed, and may have removed it as the last one does."""
+        self._first.pop(self._log, None)
+
+
+def _number(path: str) -> tuple[int, int] | None:
+    """What tells a file from every other one; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class Writer:
     """A queue of jobs and the thread that does them."""
 
-    def __init__(self, path: str, connect: Callable[[], sqlite3.Connection], wait: float) -> None:
+    def __init__(self, path: str, connect: Callable[[], sqlite3.Connection], wait: float, identity: Identity) -> None:
         self._path, self._connect, self._wait = path, connect, wait
+        self._identity, self._wrote = identity, False
         self._jobs: queue.SimpleQueue[tuple[Job, Future[Any]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closed = False
+        self._there: sqlite3.Connection | None = None
+        """The connection of the thread."""
         self._here: sqlite3.Connection | None = None
         """The connection of those who write in a thread of their own."""
         self._writing_here = threading.Lock()
@@ -108,29 +152,32 @@ class Writer:
                 raise done.problem
 
     def close(self) -> None:
-        """Finish all jobs, then stop."""
+        """Finish all jobs, then stop; what was written must still be there."""
         with self._starting:
-            self._closed = True
+            already, self._closed = self._closed, True
             thread = self._thread
-        if thread is not None:
+        if thread is not None and not already:
             self._jobs.put(None)
             thread.join()
         with self._writing_here:
-            if self._here is not None:
-                self._here.close()
+            try:
+                if self._wrote and not already:
+                    self._identity.check(log=True)
+            finally:
+                for db in filter(None, (self._there, self._here)):
+                    db.close()
 
     def _work(self) -> None:
-        db: sqlite3.Connection | None = None
         open_for_more = True
         while open_for_more:
             group, open_for_more = self._next_group()
-            db = self._do_all(db, group)
-        if db is not None:
-            db.close()
+            self._there = self._do_all(self._there, group)
 
     def _do_all(self, db: sqlite3.Connection | None, group: "Group") -> sqlite3.Connection | None:
         """Settle every job of a group; the connection to go on with, if it is still good."""
         try:
+            if self._wrote:
+                self._identity.check(log=True)
             db = db or self._connect()
         except (sqlite3.Error, OSError, StemmaError) as problem:
             for _, done in group:
@@ -141,6 +188,7 @@ class Writer:
                 self._do(db, [single])
         if db.in_transaction:  # it could not even be rolled back
             db.close()
+            self._identity.forget_log()
             return None
         return db
 
@@ -162,11 +210,13 @@ class Writer:
                 db.execute("BEGIN IMMEDIATE")
                 results = [job(transaction) for job, _ in group]
                 db.execute("COMMIT")
+            self._wrote = True
+            self._identity.check(log=True)
         except BaseException as problem:  # noqa: BLE001  it rises where the result is asked for
             if db.in_transaction:
                 with suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
-            if len(group) > 1 and not isinstance(problem, StoreBusy):
+            if len(group) > 1 and not isinstance(problem, StoreBusy | StoreVanished):
                 return False
             for _, done in group:
                 done.set_exception(translate(problem, self._path, self._wait))

@@ -8,16 +8,24 @@ inside ends everything; and when its shell ends the engine removes it. Each carr
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
 
 import msgspec
 
+from stemma.tools.protected import Mount
 from stemma.tools.sandbox import ENVIRONMENT, INSIDE, Launch, NoSandbox, ResourceLimits
 
 # Whoever writes to the shell is gone when its input ends: then nothing that runs beside it may go on.
 _WHILE_SOMEBODY_ASKS = 'exec 7<&0; "$@" < <(cat <&7; kill -9 -1) 7<&-'
+
+_PULL_SECONDS = 900.0
+"""How long a container may take to start: its image may have to be pulled first."""
+
+_INFO_SECONDS = 30.0
+"""How long an engine may take to say that it is there."""
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -35,7 +43,7 @@ class Container:
         self.image, self.engine, self.network = image, engine, network
         self.name = f"{Path(engine.program).name}:{image}"
 
-    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits, mounts: Sequence[Mount] = ()) -> Launch:
         name = f"stemma-{token_hex(8)}"
         fence = [self.engine.program, "run", "--rm", "-i", "--name", name, "--label", "stemma", "--cap-drop", "ALL"]
         fence += ["--security-opt", "no-new-privileges", *self._user(root)]
@@ -44,9 +52,16 @@ class Container:
         for variable, value in ENVIRONMENT.items():
             fence += ["--env", f"{variable}={value}"]
         fence += ["--mount", f"type=bind,src={root},dst={INSIDE}", "--workdir", INSIDE]
+        for part, writable in mounts:
+            fence += ["--mount", f"type=bind,src={root / part},dst={INSIDE}/{part}{'' if writable else ',readonly'}"]
         inner = limits.around(["bash", "-c", _WHILE_SOMEBODY_ASKS, "bash", *argv], processes=False)
         fence += ["--entrypoint", inner[0], self.image, *inner[1:]]
-        return Launch(argv=fence, environment=None, removal=[self.engine.program, "rm", "--force", name])
+        return Launch(
+            argv=fence,
+            environment=None,
+            removal=[self.engine.program, "rm", "--force", name],
+            start_seconds=_PULL_SECONDS,
+        )
 
     def _user(self, root: Path) -> list[str]:
         """Inside, commands are whom the folder belongs to, so that what they write is not root's."""
@@ -66,7 +81,11 @@ def find_engine(image: str) -> Engine:
 def _engine(program: str) -> Engine | None:
     if shutil.which(program) is None:
         return None
-    asked = subprocess.run([program, "info", "--format", "{{json .}}"], capture_output=True, text=True, check=False)
+    command = [program, "info", "--format", "{{json .}}"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_INFO_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
     if asked.returncode:
         return None
     return Engine(program, rootless='"rootless":true' in asked.stdout or "name=rootless" in asked.stdout)

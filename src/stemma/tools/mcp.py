@@ -5,8 +5,12 @@
 
 A tool is called `mcp_<server>_<tool>` and belongs to the toolset `mcp-<server>`; its schema is the server's, and so is
 the check of its arguments. Which tools there are is decided at the start: a server that changes its list changes
-nothing here. A server that does not start is an error; one that ends, floods or stays silent later is a failed call,
-and breaks nothing else. `tests/tools/test_mcp.py` proves it with real servers.
+nothing here. A server that does not start is an error.
+
+One that ends, floods or no longer answers later is gone: the calls under way fail with `ServerGone`, which is no result
+for the model (`HarnessFailed`), and the next call starts it anew, after a growing wait and not more than
+`MOST_RESTARTS` times in a row. A call that takes too long while the server still answers a ping is a failed call.
+`tests/tools/test_mcp.py` proves it with real servers.
 """
 
 import asyncio
@@ -20,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stemma.errors import MissingExtra, StemmaError
+from stemma.errors import HarnessFailed, MissingExtra, StemmaError
+from stemma.redact import NOTHING_SECRET, Redactor, secrets_in
 from stemma.tools.kept import Kept
 from stemma.tools.mcp_process import ServerProcess
 from stemma.tools.tool import Tool, ToolError, ToolResult
@@ -30,12 +35,24 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
     from mcp_types import Tool as Offered
 
+MOST_RESTARTS = 5
+"""How often in a row a server is started anew without having answered a call."""
+_FIRST_WAIT = 0.5
+"""Seconds before the second restart in a row; the first is at once, each further wait is about twice as long."""
+_TO_ANSWER = 10.0
+"""How long a server may take to answer a ping."""
+_SAID_BY_SDK = ("Connection closed", "Session terminated", "Server returned an error response")
+"""Errors that no server has sent: the SDK says them in its place, the latter two of one over HTTP."""
 _LONGEST_NAME = 64
 _MOST_PAGES = 100
 
 
 class McpFailed(StemmaError):
     """An MCP server that could not be started, or did not say which tools it has."""
+
+
+class ServerGone(HarnessFailed):
+    """An MCP server that has ended or no longer answers."""
 
 
 class McpServer(msgspec.Struct, frozen=True):
@@ -56,10 +73,14 @@ class McpServer(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def mcp_tools(servers: Iterable[McpServer]) -> AsyncIterator[list[Tool]]:
-    """The tools of all servers, which run until the block is left."""
+async def mcp_tools(servers: Iterable[McpServer], redactor: Redactor = NOTHING_SECRET) -> AsyncIterator[list[Tool]]:
+    """The tools of all servers, which run until the block is left.
+
+    What a server says is cleaned of its own credentials and of what `redactor` knows: results, complaints, and also
+    the descriptions and schemas of its tools, which a model sees.
+    """
     _check_installed()
-    connections = [_Connection(server) for server in _distinct(servers)]
+    connections = [_Connection(server, redactor) for server in _distinct(servers)]
     try:
         offered = await asyncio.gather(*(connection.tools() for connection in connections))
         found = [(one, tool) for one, tools in zip(connections, offered, strict=True) for tool in tools]
@@ -102,37 +123,124 @@ def tool_names(tools: Sequence[tuple[str, str]]) -> list[str]:
 
 
 class _Connection:
-    """One server, in a task of its own: what breaks in there breaks nothing here."""
+    """One server, which is started anew when it is gone."""
 
-    def __init__(self, server: McpServer) -> None:
+    def __init__(self, server: McpServer, redactor: Redactor) -> None:
         self.server = server
-        self._complaint: Callable[[], str] = str
-        self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._leaving = asyncio.Event()
-        self._task = asyncio.ensure_future(self._live())
+        given = {"env": server.env, "headers": server.headers, "args": server.args, "url": server.url}
+        self.redactor = redactor.plus(secrets_in(given, opaque=True))
+        # In a complaint nothing of the configuration is of use, whatever its name.
+        self._strict = self.redactor.plus([*server.env.values(), *server.headers.values()])
+        self._link = _Link(server, self._strict)
+        self._restarting = asyncio.Lock()
+        self._restarts = 0
+        """How often it was started anew since it last answered a call."""
 
     async def tools(self) -> "list[Offered]":
         """What the server offers, or `McpFailed`."""
         try:
             async with asyncio.timeout(self.server.seconds):
-                client = await asyncio.shield(self._client)
-                return await _listed(client)
+                return await _listed(await self._link.client())
         except Exception as problem:  # the boundary: whatever the SDK raises is one server that failed
-            raise McpFailed(f"the MCP server {self.server.name!r} did not start: {self._why(problem)}") from problem
+            why = self._link.why(problem)
+            raise McpFailed(f"the MCP server {self.server.name!r} did not start: {why}") from problem
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolResult:
-        """What came of a call, or `ToolError`."""
-        from mcp import MCPError
-
+        """What came of a call; `ToolError` if the server refused it, `ServerGone` if there is no server."""
         _check_sendable(arguments)
-        client = self._client.result()
+        link = await self._connected()
         try:
             async with asyncio.timeout(self.server.seconds):
-                return _result(await client.call_tool(tool, arguments), self.server.output_chars)
+                answer = await (await link.client()).call_tool(tool, arguments)
+        except Exception as problem:  # the boundary: the SDK raises what it likes
+            if not await link.serves(problem):
+                await link.close()
+                raise ServerGone(f"the MCP server {self.server.name!r} is gone: {link.why(problem)}") from problem
+            self._restarts = 0
+            if isinstance(problem, TimeoutError):
+                raise ToolError(f"{self.server.name} did not answer in {self.server.seconds:g} seconds") from None
+            raise ToolError(f"{self.server.name}: {link.why(problem)}") from problem
+        self._restarts = 0
+        return _result(answer, self.server.output_chars, self.redactor)
+
+    async def close(self) -> None:
+        """End the server."""
+        await self._link.close()
+
+    async def _connected(self) -> "_Link":
+        """The link to a server that runs, as far as is known."""
+        async with self._restarting:  # many calls find it gone, and one of them starts it
+            if not self._link.alive:
+                await self._restart()
+            return self._link
+
+    async def _restart(self) -> None:
+        await self._link.close()
+        name = self.server.name
+        if self._restarts >= MOST_RESTARTS:
+            raise ServerGone(f"the MCP server {name!r} was started {MOST_RESTARTS} times in vain; see what it lacks")
+        await asyncio.sleep(_FIRST_WAIT * (2**self._restarts - 1))
+        self._restarts += 1
+        link = self._link = _Link(self.server, self._strict)
+        try:
+            async with asyncio.timeout(self.server.seconds):
+                await link.client()
+        except Exception as problem:  # the boundary: whatever the SDK raises is one server that failed
+            await link.close()
+            raise ServerGone(f"the MCP server {name!r} did not start again: {link.why(problem)}") from problem
+
+
+class _Link:
+    """A server from its start to its end, in a task of its own: what breaks in there breaks nothing here."""
+
+    def __init__(self, server: McpServer, redactor: Redactor) -> None:
+        """`redactor` cleans what the server complains of."""
+        self._server, self._redactor = server, redactor
+        self._complaint: Callable[[], str] = str
+        self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._leaving = asyncio.Event()
+        self._task = asyncio.ensure_future(self._live())
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is still there, as far as is known."""
+        return not self._task.done() and not self._leaving.is_set()
+
+    async def client(self) -> "Client":
+        """The SDK's side of it, once it has started."""
+        return await asyncio.shield(self._client)
+
+    async def serves(self, problem: Exception) -> bool:
+        """Whether the server is still there after a call that failed."""
+        from mcp import MCPError
+
+        if not self.alive or self._closed(problem):
+            return False
+        if not isinstance(problem, TimeoutError):
+            return isinstance(problem, MCPError | RuntimeError | ValueError)  # the last: an answer that is none
+        try:
+            async with asyncio.timeout(min(self._server.seconds, _TO_ANSWER)):
+                await (await self.client()).session.send_ping()
         except TimeoutError:
-            raise ToolError(f"{self.server.name} did not answer in {self.server.seconds:g} seconds") from None
-        except (MCPError, RuntimeError, ValueError) as problem:  # the last: an answer that is none
-            raise ToolError(f"{self.server.name}: {self._why(problem)}") from problem
+            return False
+        except MCPError as refused:  # a server that does not know pings has answered, too
+            return not self._closed(refused)
+        return True
+
+    def _closed(self, problem: Exception) -> bool:
+        """Whether the SDK says in the server's place that it is not there."""
+        from mcp import MCPError
+
+        said = _SAID_BY_SDK if self._server.url else _SAID_BY_SDK[:1]
+        return isinstance(problem, MCPError) and problem.message in said
+
+    def why(self, problem: BaseException) -> str:
+        """What went wrong, with what the server itself complained of."""
+        while isinstance(problem, BaseExceptionGroup):
+            problem = problem.exceptions[0]
+        said = f"no answer in {self._server.seconds:g} seconds" if isinstance(problem, TimeoutError) else str(problem)
+        said = self._redactor.text(said) or type(problem).__name__
+        return "\n".join(filter(None, [said, self._complaint()]))
 
     async def close(self) -> None:
         """End the server."""
@@ -141,7 +249,7 @@ class _Connection:
             self._task.cancel()
         await asyncio.wait([self._task])
         if self._client.done() and not self._client.cancelled():
-            self._client.exception()  # told already, by `tools`
+            self._client.exception()  # told already, by whoever waited for it
 
     async def _live(self) -> None:
         from mcp import Client
@@ -152,26 +260,27 @@ class _Connection:
                 client = await stack.enter_async_context(Client(streams))
                 self._client.set_result(client)
                 await self._leaving.wait()
-        except Exception as problem:  # noqa: BLE001  the boundary: `tools` tells what went wrong at the start
+        except Exception as problem:  # noqa: BLE001  the boundary: who waits for the client is told what went wrong
             if not self._client.done():
                 self._client.set_exception(problem)
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
-        if self.server.url is None:
-            process = await ServerProcess.start([self.server.command, *self.server.args], self.server.env)
+        if self._server.url is None:
+            argv = [self._server.command, *self._server.args]
+            process = await ServerProcess.start(argv, self._server.env, self._redactor)
             self._complaint = process.complaint
+            watching = asyncio.ensure_future(self._leave_with(process))
+            stack.callback(watching.cancel)
             return process.streams()
         from mcp.client.streamable_http import streamable_http_client
         from mcp.shared._httpx_utils import create_mcp_http_client
 
-        http = await stack.enter_async_context(create_mcp_http_client(headers=dict(self.server.headers)))
-        return streamable_http_client(self.server.url, http_client=http)
+        http = await stack.enter_async_context(create_mcp_http_client(headers=dict(self._server.headers)))
+        return streamable_http_client(self._server.url, http_client=http)
 
-    def _why(self, problem: BaseException) -> str:
-        while isinstance(problem, BaseExceptionGroup):
-            problem = problem.exceptions[0]
-        said = f"no answer in {self.server.seconds:g} seconds" if isinstance(problem, TimeoutError) else str(problem)
-        return "\n".join(filter(None, [said or type(problem).__name__, self._complaint()]))
+    async def _leave_with(self, process: ServerProcess) -> None:
+        await process.gone.wait()
+        self._leaving.set()
 
 
 async def _listed(client: "Client") -> "list[Offered]":
@@ -192,8 +301,8 @@ def _tool(connection: _Connection, offered: "Offered", name: str) -> Tool:
 
     return Tool(
         name=name,
-        description=offered.description or offered.title or offered.name,
-        parameters=dict(offered.input_schema),
+        description=connection.redactor.text(offered.description or offered.title or offered.name),
+        parameters=connection.redactor.value(dict(offered.input_schema)),
         run=run,
         toolset=f"mcp-{connection.server.name}",
     )
@@ -206,12 +315,13 @@ def _check_sendable(arguments: dict[str, Any]) -> None:
         raise ToolError(f"the arguments cannot be sent as JSON: {problem}") from problem
 
 
-def _result(result: "CallToolResult", most: int) -> ToolResult:
+def _result(result: "CallToolResult", most: int, redactor: Redactor) -> ToolResult:
     text = "\n".join(map(_text, result.content))
     if not result.content and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
-    kept = Kept(most)
+    kept = Kept(most, redactor)
     kept.add(text.encode("utf-8", "replace"))
+    kept.end()
     shown, cut = kept.text()
     return ToolResult(text=f"Error: {shown}" if result.is_error else shown, ok=not result.is_error, cut=cut)
 

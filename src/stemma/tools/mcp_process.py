@@ -1,8 +1,10 @@
 """A server of tools as a program of ours: started with next to nothing, listened to within bounds, and ended for sure.
 
 It speaks one JSON message a line. It gets no environment but PATH and what was configured, and a session of its own, so
-that it ends with all it has started. One that says more than `MOST` bytes without answering anything floods, and is cut
-off: to the other side that looks like any end of a connection. `tests/tools/test_mcp.py` proves it.
+that it ends with all it has started. Most servers end when their input does; one that does not is killed, by us when we
+leave, and by a watchdog process when we are killed ourselves. One that says more than `MOST` bytes without answering
+anything floods, and is cut off: to the other side that looks like any end of a connection. `tests/tools/test_mcp.py`
+proves it.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from stemma.redact import Redactor
 from stemma.tools.kept import Kept
 
 if TYPE_CHECKING:
@@ -21,24 +24,35 @@ MOST = 32 << 20
 """How many bytes may come without an answer among them."""
 _PATIENCE = 1.0
 """How long it may take to leave on its own."""
+_WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"'
+"""Ends a process group when its own input ends: then whoever held the other end of that pipe is gone."""
 
 
 class ServerProcess:
     """One running server."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._complaints = Kept(2000)
+    def __init__(
+        self, process: asyncio.subprocess.Process, watchdog: asyncio.subprocess.Process, redactor: Redactor
+    ) -> None:
+        self._process, self._watchdog = process, watchdog
+        self._complaints = Kept(2000, redactor)
+        self.gone = asyncio.Event()
+        """Set when it says no more: it has ended, or was cut off."""
 
     @classmethod
-    async def start(cls, argv: Sequence[str], env: Mapping[str, str]) -> "ServerProcess":
-        """Start it; `OSError` if there is no such program."""
+    async def start(cls, argv: Sequence[str], env: Mapping[str, str], redactor: Redactor) -> "ServerProcess":
+        """Start it; `OSError` if there is no such program. `redactor` cleans what it complains of."""
         pipe = asyncio.subprocess.PIPE
         environment = {"PATH": os.pathsep.join(os.get_exec_path()), **env}
         process = await asyncio.create_subprocess_exec(
             *argv, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, limit=MOST
         )
-        return cls(process)
+        try:
+            return cls(process, await _watchdog(process.pid), redactor)
+        except BaseException:  # a cancellation as well
+            os.killpg(process.pid, signal.SIGKILL)
+            process._transport.close()  # type: ignore[attr-defined]
+            raise
 
     def complaint(self) -> str:
         """What it wrote to its standard error."""
@@ -83,6 +97,7 @@ class ServerProcess:
                     unanswered = 0
                 await said_to.send(SessionMessage(message))
         self._kill()  # nobody listens any more
+        self.gone.set()
 
     async def _speak(self, told_from: Any, said_to: Any) -> None:
         assert self._process.stdin is not None
@@ -97,6 +112,7 @@ class ServerProcess:
         assert self._process.stderr is not None
         while block := await self._process.stderr.read(1 << 16):
             self._complaints.add(block)
+        self._complaints.end()
 
     async def _end(self) -> None:
         """Ask it to leave by closing its input, then end it with all that it has started."""
@@ -105,7 +121,11 @@ class ServerProcess:
         await self._gone()
         self._kill()
         await self._gone()
-        self._process._transport.close()  # type: ignore[attr-defined]  # who left the group may still hold the pipes
+        with suppress(ProcessLookupError):
+            self._watchdog.kill()
+        await self._watchdog.wait()
+        for process in (self._process, self._watchdog):
+            process._transport.close()  # type: ignore[attr-defined]  # who left the group may still hold the pipes
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -115,6 +135,19 @@ class ServerProcess:
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await self._process.wait()
+
+
+async def _watchdog(group: int) -> asyncio.subprocess.Process:
+    quiet = asyncio.subprocess.DEVNULL
+    return await asyncio.create_subprocess_exec(
+        "sh",
+        *("-c", _WATCHDOG, "sh", str(group)),
+        env={"PATH": os.pathsep.join(os.get_exec_path())},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=quiet,
+        stderr=quiet,
+        start_new_session=True,
+    )
 
 
 async def _line(pipe: asyncio.StreamReader) -> bytes:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
+from stemma.redact import NOTHING_SECRET, Redactor
 from stemma.tools.kept import Kept
 from stemma.tools.tool import ToolError
 
@@ -19,10 +20,10 @@ from stemma.tools.tool import ToolError
 class Outlet:
     """One end of a named pipe, and what has come out of it."""
 
-    def __init__(self, root: Path, most: int) -> None:
+    def __init__(self, root: Path, most: int, redactor: Redactor = NOTHING_SECRET) -> None:
         self.name = f".{token_hex(8)}.pipe"
-        self._root, self._most = root, most
-        self._kept = Kept(most)
+        self._root = root
+        self._kept = Kept(most, redactor)
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -37,6 +38,7 @@ class Outlet:
         try:
             while block := await reader.read(1 << 16):
                 self._kept.add(block)
+            self._kept.end()
         finally:
             transport.close()
 
@@ -47,8 +49,9 @@ class Outlet:
 
     def news(self) -> tuple[str, int]:
         """What has come since somebody last looked, and how many characters of it are left out."""
-        kept, self._kept = self._kept, Kept(self._most)
-        return kept.text()
+        news = self._kept.text()
+        self._kept.clear()
+        return news
 
     async def drain(self, seconds: float) -> None:
         """Wait until nobody writes any more, but not longer than that."""

@@ -12,6 +12,8 @@ from stemma.tools.workspace import Workspace
 
 MOST_RUNNING = 16
 """How many may run at once; each holds a pipe open on our side."""
+_SHOWN = 1000
+"""How many characters of a command a list shows."""
 
 
 async def start(command: str, here: Workspace) -> ToolResult:
@@ -36,7 +38,10 @@ async def process(
     timeout: for wait, after how many seconds to give up; the process runs on
     """
     if action == "list":
-        lines = [f"{number}  {_state(one)}  {command}" for number, (command, one) in _known(here).items()]
+        lines = [
+            f"{number}  {_state(one)}  {here.redactor.start(command, _SHOWN)}"
+            for number, (command, one) in _known(here).items()
+        ]
         return ToolResult(text="\n".join(lines) or "no process was started in the background")
     one = _find(here, id)
     if action == "stop":

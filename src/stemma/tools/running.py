@@ -1,8 +1,9 @@
-"""Running what a model asked for: every outcome is a result that the model can read.
+"""Running what a model asked for: what comes of it is a result that the model can read, or a failure of the harness.
 
 A tool that does not exist, arguments that cannot be read, a value of the wrong type and a tool that raises are all
-answered with an error result; nothing is repaired in place, and what the model sampled stays as it was sampled. This
-is the one place where a tool's failure becomes data. `tests/tools/test_tool.py` proves it.
+answered with an error result; nothing is repaired in place, and what the model sampled stays as it was sampled. What
+the harness could not do is no answer and rises as `HarnessFailed` (`tools/failures.py`). This is the one place where a
+tool's failure becomes data. `tests/tools/test_tool.py` proves it.
 """
 
 import asyncio
@@ -15,35 +16,55 @@ from typing import Any, get_type_hints
 import msgspec
 
 from stemma.core.canonical import encode, plain
-from stemma.errors import BadMessage
-from stemma.tools.tool import Tool, ToolError, ToolResult
+from stemma.errors import BadMessage, HarnessFailed
+from stemma.tools.calling import outcome_of
+from stemma.tools.failures import harness_failure, is_shipped
+from stemma.tools.kept import Kept
+from stemma.tools.tool import OUTPUT_CHARS, SECONDS, Tool, ToolError, ToolResult
 from stemma.tools.workspace import Workspace
+
+MOST_ARGUMENTS = 1 << 20
+"""The longest arguments that are read, in characters of JSON."""
+_LONG_ARGUMENTS = 1 << 14
 
 
 async def run_tool(
     tools: Mapping[str, Tool], name: str, arguments: Any, workspace: Workspace | None = None
 ) -> ToolResult:
-    """What came of the call `name(arguments)`, arguments as the model wrote them."""
+    """What came of the call `name(arguments)`, arguments as the model wrote them; or `HarnessFailed`."""
     tool = tools.get(name)
     if tool is None:
         known = ", ".join(sorted(tools)) or "none"
         return failed(f"there is no tool {name!r}; the tools are: {known}")
     try:
-        values = read_arguments(tool, arguments)
+        values = await _read(tool, arguments)
     except ToolError as problem:
         return failed(str(problem))
     if tool.takes_workspace:
         values[tool.takes_workspace] = workspace
+    clean = workspace.without_secrets if workspace else str
     try:
-        result = as_result(await _call(tool, values))
-    except (Exception, SystemExit) as problem:  # noqa: BLE001  the boundary: whatever a tool raises is told to the model
+        result = await (_call_shipped(tool, values) if is_shipped(tool) else _call_users(tool, values))
+    except (Exception, SystemExit) as problem:  # the boundary: whatever a tool raises is told, to the model or to us
+        if (failure := harness_failure(problem, tool)) is not None:
+            raise _without(failure, clean) from problem
         result = failed(str(problem) or type(problem).__name__)
-    return msgspec.structs.replace(result, text=workspace.without_secrets(result.text)) if workspace else result
+    result = msgspec.structs.replace(result, text=clean(result.text))
+    if is_shipped(tool):
+        return result
+    return _shortened(result, OUTPUT_CHARS if tool.output_chars is None else tool.output_chars)
 
 
 def failed(why: str) -> ToolResult:
     """The result of a call that did not do what it was asked."""
     return ToolResult(text=f"Error: {why}", ok=False)
+
+
+async def _read(tool: Tool, arguments: Any) -> dict[str, Any]:
+    """`read_arguments`, in a thread if that may take long enough for other conversations to notice."""
+    if isinstance(arguments, str) and len(arguments) > _LONG_ARGUMENTS:
+        return await asyncio.to_thread(read_arguments, tool, arguments)
+    return read_arguments(tool, arguments)
 
 
 def read_arguments(tool: Tool, arguments: Any) -> dict[str, Any]:
@@ -77,6 +98,11 @@ def _takes_anything(function: Callable[..., Any]) -> bool:
 
 def _parse(tool: Tool, arguments: Any) -> dict[str, Any]:
     if isinstance(arguments, str):
+        if len(arguments) > MOST_ARGUMENTS:
+            raise ToolError(
+                f"the arguments of {tool.name} have {len(arguments)} characters, more than {MOST_ARGUMENTS}; "
+                "do it in several smaller calls"
+            )
         try:
             arguments = _from_json(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError) as problem:
@@ -104,17 +130,61 @@ def _convert(tool: Tool, key: str, value: Any, hint: Any) -> Any:
         raise ToolError(f"{tool.name}: {key!r}: {problem}") from problem
 
 
-async def _call(tool: Tool, values: dict[str, Any]) -> Any:
+async def _call_shipped(tool: Tool, values: dict[str, Any]) -> ToolResult:
+    """Call a tool of ours, which has its own limits."""
     if _is_async(tool.run):
-        return await tool.run(**values)
+        return as_result(await tool.run(**values))
     if tool.quick:
-        return tool.run(**values)
-    return await asyncio.to_thread(tool.run, **values)
+        return as_result(tool.run(**values))
+    outcome = await outcome_of(lambda: as_result(tool.run(**values)))
+    if outcome.problem is not None:
+        raise outcome.problem
+    result: ToolResult = outcome.value
+    return result
+
+
+async def _call_users(tool: Tool, values: dict[str, Any]) -> ToolResult:
+    """Call a user's own tool, within its time."""
+
+    async def run_async() -> ToolResult:
+        return as_result(await tool.run(**values))
+
+    def run() -> ToolResult:
+        return as_result(tool.run(**values))
+
+    seconds = SECONDS if tool.seconds is None else tool.seconds
+    outcome = await outcome_of(run_async if _is_async(tool.run) else run, seconds=seconds, quick=tool.quick)
+    problem = outcome.problem
+    if problem is None:
+        result: ToolResult = outcome.value
+        return result
+    # What means something else to whoever calls us (the end of an iteration, of a task, of the process) is renamed.
+    if not isinstance(problem, Exception) or isinstance(problem, StopIteration | StopAsyncIteration):
+        raise ToolError(f"{type(problem).__name__}: {problem}".removesuffix(": ")) from problem
+    raise problem
+
+
+def _without(failure: HarnessFailed, clean: Callable[[str], str]) -> HarnessFailed:
+    """A failure whose text holds no secrets."""
+    text = clean(str(failure))
+    return failure if text == str(failure) else HarnessFailed(f"{type(failure).__name__}: {text}")
+
+
+def _shortened(result: ToolResult, most: int) -> ToolResult:
+    """The head and the tail of what a tool said, if it said more than the model is to read."""
+    if len(result.text) <= most:
+        return result
+    kept = Kept(most)
+    kept.add(result.text.encode("utf-8", "surrogatepass"))
+    text, cut = kept.text()
+    return msgspec.structs.replace(result, text=text, cut=result.cut + cut)
 
 
 def as_result(value: Any) -> ToolResult:
     """Whatever a tool returned, as text for the model."""
     if isinstance(value, ToolResult):
+        if not isinstance(value.text, str):
+            raise ToolError(f"the text of a ToolResult must be a string, not {type(value.text).__name__}")
         return value
     if isinstance(value, str):
         return ToolResult(text=value)

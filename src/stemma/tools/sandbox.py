@@ -7,23 +7,27 @@ environment of ours, no home, no network unless allowed; its processes end with 
     container    docker or podman, by image (`tools/container.py`)
     none         no fence at all, only when asked for by name; it is written down with the conversation
 
-Covered: files, environment, network, other processes; and through limits time, the memory of each process, the number
-of processes, and the size of each file and of `/tmp`. Not covered: a kernel that can be broken out of, what an allowed
-network lets a command do, the memory of many processes together, and the size of the folder as a whole.
+Covered: files, environment, network, other processes, the project's own settings (`tools/protected.py`), and system
+calls that reach around all that (`tools/seccomp.py`); and through limits time, the memory of each process, the number
+of processes, and the size of each file and of `/tmp`. A control group (`tools/cgroup.py`) bounds the memory of all
+processes together, and the processes of root, where one can be made. Not covered: a kernel that can be broken out of,
+what an allowed network lets a command do, and the size of the folder as a whole.
 `tests/tools/test_sandbox.py` tries to get out.
 """
 
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from stemma.errors import StemmaError
-from stemma.tools.seccomp import keyless
+from stemma.errors import HarnessFailed
+from stemma.tools.protected import Mount
+from stemma.tools.seccomp import seccomp_filter
 
 INSIDE = "/workspace"
 """Where a fenced command finds its conversation's folder."""
@@ -34,8 +38,10 @@ ENVIRONMENT = {"HOME": INSIDE, "LANG": "C.UTF-8", "TERM": "dumb"}
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-class NoSandbox(StemmaError):
+class NoSandbox(HarnessFailed):
     """There is nothing here to fence commands with."""
+
+    retryable = False
 
 
 class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +74,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """The user and group to start it as, if not ours."""
     removal: list[str] = []
     """What ends it from outside, where killing `argv` does not."""
+    start_seconds: float = 30.0
+    """How long it may take to start."""
+    grouped: bool = False
+    """Whether to start it in a control group, where one can be made."""
 
 
 class Sandbox(Protocol):
@@ -83,8 +93,8 @@ class Sandbox(Protocol):
         """Whether commands reach the network."""
         ...
 
-    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
-        """How to start `argv` behind the fence, with `root` as its folder."""
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits, mounts: Sequence[Mount] = ()) -> Launch:
+        """How to start `argv` behind the fence, with `root` as its folder and parts of it mounted as `mounts` says."""
         ...
 
 
@@ -96,11 +106,17 @@ class Bubblewrap:
     def __init__(self, *, network: bool = False) -> None:
         self.network = network
 
-    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
-        fence = [*self._fence(limits), "--bind", str(root), INSIDE, "--chdir", INSIDE, "--remount-ro", "/", "--"]
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits, mounts: Sequence[Mount] = ()) -> Launch:
+        fence = [*self._fence(limits), "--bind", str(root), INSIDE]
+        for part, writable in mounts:
+            fence += ["--bind" if writable else "--ro-bind", str(root / part), f"{INSIDE}/{part}"]
+        fence += ["--chdir", INSIDE, "--remount-ro", "/", "--"]
         inner = limits.around(argv, processes=True)
         return Launch(
-            argv=_without_keys([*fence, *inner]), environment={"PATH": f"{os.defpath}:{_PATH}"}, owner=_owner(root)
+            argv=_with_seccomp([*fence, *inner]),
+            environment={"PATH": f"{os.defpath}:{_PATH}"},
+            owner=_owner(root),
+            grouped=True,
         )
 
     def _fence(self, limits: ResourceLimits) -> list[str]:
@@ -121,9 +137,9 @@ class Bubblewrap:
         return fence
 
 
-def _without_keys(argv: list[str]) -> list[str]:
+def _with_seccomp(argv: list[str]) -> list[str]:
     """`bwrap` reads its filter of system calls from a pipe, which a shell makes in passing."""
-    filtering = keyless(os.uname().machine)
+    filtering = seccomp_filter(os.uname().machine)
     if not filtering:
         return argv
     spelt = "".join(f"\\x{byte:02x}" for byte in filtering)
@@ -157,12 +173,13 @@ def _owner(root: Path) -> tuple[int, int] | None:
 
 
 class Unfenced:
-    """No fence: commands can do whatever this process can. Even so they get none of its environment."""
+    """No fence: commands can do whatever this process can, and nothing is protected from them. Even so they get none
+    of its environment."""
 
     name = "none"
     network = True
 
-    def launch(self, argv: list[str], root: Path, limits: ResourceLimits) -> Launch:
+    def launch(self, argv: list[str], root: Path, limits: ResourceLimits, mounts: Sequence[Mount] = ()) -> Launch:
         environment = {"PATH": _PATH, **ENVIRONMENT, "HOME": str(root)}
         return Launch(argv=limits.around(argv, processes=False), environment=environment, owner=_owner(root))
 
@@ -179,7 +196,7 @@ def choose_sandbox(kind: str = "auto", *, image: str | None = None, network: boo
         if shutil.which("bwrap"):
             return Bubblewrap(network=network)
         raise NoSandbox(
-            "commands run behind bubblewrap, which is not installed: `apt install bubblewrap`, name an "
-            "image, or run without any fence by `--sandbox none`"
+            "commands run behind bubblewrap, which is not installed: `apt install bubblewrap`, name an image, "
+            "run without any fence by `--sandbox none`, or offer no terminal, such as by `--toolsets file,todo`"
         )
     raise NoSandbox(f"there is no sandbox {kind!r}; choose bubblewrap, an image, or none")

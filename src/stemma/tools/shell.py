@@ -3,21 +3,26 @@
 Folder, variables and functions last from one command to the next. A command that runs too long is ended with all of
 its process group, and the shell starts anew; processes in the background have groups of their own and go on. They
 are started by the shell itself, so they begin with its folder, variables and functions. Output cannot forge the end of
-a command (`tools/keeper.py`). `tests/tools/test_terminal.py` and `tests/tools/test_processes.py` prove it.
+a command (`tools/keeper.py`). `tests/tools/test_terminal.py`, `tests/tools/test_processes.py` and
+`tests/tools/test_waiting.py` prove it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from shlex import quote
 
 import msgspec
 
-from stemma.tools.keeper import FenceBroken, Keeper, says
+from stemma.redact import NOTHING_SECRET, Redactor
+from stemma.tools.keeper import Keeper, NoAnswer, says
 from stemma.tools.kept import Kept
 from stemma.tools.outlet import Outlet
+from stemma.tools.protected import Mount
 from stemma.tools.sandbox import ResourceLimits, Sandbox
+from stemma.tools.tool import ToolError
 
 _GRACE = 0.5
 """How long to wait for the last of an output after a command or process has ended: it may be on its way."""
@@ -35,22 +40,31 @@ class Ran(msgspec.Struct, frozen=True):
     """How many characters of its output were left out."""
     too_long: bool = False
     """Whether it was ended for taking too long."""
+    started: bool = True
+    """Whether it ran at all; False if the sandbox did not answer and was ended before it took the command."""
 
 
 class Shell:
     """One running shell behind a fence, and its processes in the background."""
 
-    def __init__(self, keeper: Keeper, root: Path, limits: ResourceLimits) -> None:
-        self._keeper, self._root, self._limits = keeper, root, limits
+    def __init__(self, keeper: Keeper, root: Path, limits: ResourceLimits, redactor: Redactor = NOTHING_SECRET) -> None:
+        self._keeper, self._root, self._limits, self._redactor = keeper, root, limits, redactor
         self._gone: asyncio.Future[str | None] | None = None
         """Told when the shell that runs now has ended; None while none runs."""
         self._turn = asyncio.Lock()
         self._processes: list[Process] = []
 
     @classmethod
-    async def start(cls, sandbox: Sandbox, root: Path, limits: ResourceLimits) -> "Shell":
+    async def start(
+        cls,
+        sandbox: Sandbox,
+        root: Path,
+        limits: ResourceLimits,
+        mounts: Sequence[Mount] = (),
+        redactor: Redactor = NOTHING_SECRET,
+    ) -> "Shell":
         """A fresh fence around `root`; the shell in it starts with its first command."""
-        return cls(await Keeper.start(sandbox, root, limits), root, limits)
+        return cls(await Keeper.start(sandbox, root, limits, mounts), root, limits, redactor)
 
     @property
     def alive(self) -> bool:
@@ -60,54 +74,70 @@ class Shell:
     async def run(self, command: str, seconds: float | None = None) -> Ran:
         """Run a command and wait for its end; one at a time."""
         async with self._turn:
-            kept, mark = Kept(self._limits.output_chars), token_hex(8)
+            kept, mark = Kept(self._limits.output_chars, self._redactor), token_hex(8)
             reading = asyncio.ensure_future(self._read_into(kept, mark.encode()))
-            too_long, code = False, None
+            too_long, code, started = False, None, True
             # eval: a syntax error ends the command, not the shell; no input, so that nothing waits for it.
             work = f"eval {quote(command)} 8>&- 9>&- </dev/null"
             try:
-                async with asyncio.timeout(min(seconds or self._limits.seconds, self._limits.seconds)):
-                    code = await self._do(lambda name: f"{work}; {says(name)}; printf {mark} >&8")
+                done = await self._begin(lambda name: f"{work}; {says(name)}; printf {mark} >&8")
+                code = await self._result(done, min(seconds or self._limits.seconds, self._limits.seconds))
             except TimeoutError:
                 too_long = True
+            except NoAnswer:
+                started = False
             finally:
                 if code is None:
                     self._end_shell(f"printf {mark} >&8")
                 await asyncio.wait([reading], timeout=_GRACE)
                 reading.cancel()
                 await asyncio.wait([reading])
+            if too_long:
+                with suppress(NoAnswer):  # then it is killed, and the command with it
+                    await self._keeper.ask(":")
+            kept.end()
             output, cut = kept.text()
-            return Ran(output, code, cut, too_long)
+            return Ran(output, code, cut, too_long, started)
 
     async def launch(self, command: str) -> "Process":
         """Start a command in the background."""
         async with self._turn:
-            outlet = Outlet(self._root, self._limits.output_chars)
+            outlet = Outlet(self._root, self._limits.output_chars, self._redactor)
             name, ended = self._keeper.expect()
             # Asked to end, the group's first process stays to tell how the command took it.
             work = f"{{ trap : TERM; ( eval {quote(command)} ) 9>&-; {says(name)}; }} </dev/null >&8 2>&1 8>&- &"
             pipe = quote(f"{self._keeper.folder}/{outlet.name}")
             await outlet.open()
             try:
-                group = await self._do(
+                begun = await self._begin(
                     lambda ack: f"set -m; {{ {work} {says(ack, '$!')}; }} 8>{pipe} || {says(ack, '0')}; set +m"
                 )
+                group = await self._result(begun, self._keeper.answer_seconds)
+            except (TimeoutError, NoAnswer):
+                group = None
+                self._end_shell()
             finally:
                 outlet.hide()
             process = Process(self._keeper, group or 0, ended, outlet)
             self._processes.append(process)
             if not group:
-                raise FenceBroken("the process could not be started; try again")
+                raise ToolError("the process could not be started; the shell starts anew, try again")
             return process
 
-    async def _do(self, line: Callable[[str], str]) -> int | None:
-        """Have the shell do something, and wait for what it tells; None if the shell ends first."""
+    async def _begin(self, line: Callable[[str], str]) -> "asyncio.Future[str | None]":
+        """Have the shell take a line, in which it tells something under the name it is given; what it will tell."""
         if self._gone is None or self._gone.done():
             self._start_shell()
-        assert self._gone is not None
         name, done = self._keeper.expect()
-        self._keeper.tell(f"printf '%s\\n' {quote(line(name))} >&\"${{SHELL_PIPES[1]}}\"")
-        await asyncio.wait((done, self._gone), return_when=asyncio.FIRST_COMPLETED)
+        await self._keeper.ask(f"printf '%s\\n' {quote(line(name))} >&\"${{SHELL_PIPES[1]}}\"")
+        return done
+
+    async def _result(self, done: "asyncio.Future[str | None]", seconds: float) -> int | None:
+        """What the shell tells within that time, else `TimeoutError`; None if the shell ends first."""
+        assert self._gone is not None
+        finished, _ = await asyncio.wait((done, self._gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not finished:
+            raise TimeoutError
         told = done.result() if done.done() else None
         return int(told) if told else None
 
@@ -180,7 +210,8 @@ class Process:
         await self.wait(_TO_STOP)
         self.stopped = self.running
         if self.stopped:
-            await self._keeper.ask(f"kill -KILL -- -{self._group}")
+            with suppress(NoAnswer):  # then it is killed with its fence
+                await self._keeper.ask(f"kill -KILL -- -{self._group}")
             await self._outlet.drain(_GRACE)
 
     def send(self, signal: str) -> None:

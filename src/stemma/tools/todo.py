@@ -1,6 +1,6 @@
 """The list of things to do: a model that writes down its plan keeps to it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ class Item(msgspec.Struct, frozen=True):
     status: Literal["open", "doing", "done"] = "open"
 
 
-def todo(here: Workspace, items: list[Item] | None = None) -> str:
+def todo(here: Workspace, items: Annotated[list[Item], msgspec.Meta(max_length=200)] | None = None) -> str:
     """Read or replace the list of things to do for this conversation. Without items it only reads.
 
     items: the whole new list, each with a text and a status: open, doing or done

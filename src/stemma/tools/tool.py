@@ -13,7 +13,9 @@
 The description is the docstring's first part; a line `name: text` below it describes that parameter. Functions may be
 sync (they run in a thread) or async. A parameter annotated `Workspace` is not the model's: it gets the conversation's
 own folder, sandbox and links. What a tool returns is text for the model, or JSON; to say more, return a `ToolResult`.
-A tool that raises has failed, and its error is what the model is told. `tests/tools/test_tool.py` proves it.
+A tool that raises has failed, and its error is what the model is told; one that raises `stemma.errors.HarnessFailed`
+could not be run through no fault of the model, and fails the task. A tool of your own may take `SECONDS` and say
+`OUTPUT_CHARS` unless it has limits of its own: `as_tool(build, seconds=900)`. `tests/tools/test_tool.py` proves it.
 """
 
 import inspect
@@ -27,6 +29,12 @@ from stemma.errors import StemmaError
 
 if TYPE_CHECKING:
     from stemma.core.graph import MessageGraph
+
+
+SECONDS = 120.0
+"""How long a user's own tool may take, unless it says."""
+OUTPUT_CHARS = 30_000
+"""How much of its result the model gets, unless it says: head and tail, the cut counted."""
 
 
 class ToolError(StemmaError):
@@ -61,6 +69,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it does so little that waking a thread would cost more; it then runs in the event loop itself."""
     takes_workspace: str | None = None
     """The name of the parameter that gets the conversation's workspace, if any."""
+    seconds: float | None = None
+    """How long a call may take; None: `SECONDS`. Shipped tools and those of MCP servers have settings of their own."""
+    output_chars: int | None = None
+    """How much of a result the model gets; None: `OUTPUT_CHARS`."""
 
     def schema(self) -> dict[str, Any]:
         """The tool as the API takes it."""
@@ -68,7 +80,14 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         return {"type": "function", "function": function}
 
 
-def as_tool(function: Callable[..., Any], *, toolset: str = "custom", quick: bool = False) -> Tool:
+def as_tool(
+    function: Callable[..., Any],
+    *,
+    toolset: str = "custom",
+    quick: bool = False,
+    seconds: float | None = None,
+    output_chars: int | None = None,
+) -> Tool:
     """The tool that a typed function is."""
     name = function.__name__
     described = inspect.getdoc(function)
@@ -87,6 +106,8 @@ def as_tool(function: Callable[..., Any], *, toolset: str = "custom", quick: boo
         toolset=toolset,
         quick=quick,
         takes_workspace=workspace,
+        seconds=seconds,
+        output_chars=output_chars,
     )
 
 

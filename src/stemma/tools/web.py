@@ -1,10 +1,15 @@
 """The web tools: search, and read pages as text. `tests/tools/test_web.py` proves it."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
+from stemma.tools.failures import exhaustion
 from stemma.tools.tool import Tool, ToolError, ToolResult, as_tool
 from stemma.tools.web_access import WebAccess
 from stemma.tools.web_text import decode, readable
+
+if TYPE_CHECKING:
+    from stemma.tools.web_fetch import Fetched
 
 __all__ = ["WebAccess", "web_tools"]
 
@@ -34,25 +39,33 @@ def web_tools(access: WebAccess) -> tuple[Tool, ...]:
         """
         if not 0 < len(urls) <= _MOST_PAGES:
             raise ToolError(f"give between 1 and {_MOST_PAGES} addresses, not {len(urls)}")
-        pages = await asyncio.gather(*(_page(url, access) for url in urls))
+        from stemma.tools.web_fetch import fetch
+
+        fetched = await asyncio.gather(*(fetch(url, access) for url in urls), return_exceptions=True)
+        # One after the other: threads that compute side by side would all keep the event loop waiting.
+        pages = [await _page(url, page, access) for url, page in zip(urls, fetched, strict=True)]
         text = "\n\n---\n\n".join(page.text for page in pages)
         return ToolResult(text=text, ok=all(page.ok for page in pages), cut=sum(page.cut for page in pages))
 
     return tuple(as_tool(function, toolset="web") for function in (web_search, web_extract))
 
 
-async def _page(url: str, access: WebAccess) -> ToolResult:
+async def _page(url: str, fetched: "Fetched | BaseException", access: WebAccess) -> ToolResult:
     """One page among several: that it cannot be read is told in its place."""
-    from stemma.tools.web_fetch import fetch
-
-    try:
-        fetched = await fetch(url, access)
-    except ToolError as problem:
-        return ToolResult(text=f"{url}\nError: {problem}", ok=False)
-    text = await asyncio.to_thread(decode, fetched.body, fetched.charset)
-    if fetched.is_html:
-        page = await asyncio.to_thread(readable, text, fetched.url)
-        text = f"{page.title}\n\n{page.text}" if page.title else page.text
+    if isinstance(fetched, ToolError) and exhaustion(fetched) is None:
+        return ToolResult(text=f"{url}\nError: {fetched}", ok=False)
+    if isinstance(fetched, BaseException):
+        raise fetched
+    text = await asyncio.to_thread(_text, fetched)
     cut = max(len(text) - access.page_chars, 0) + fetched.cut
     end = f"\n… [{cut} characters left out]" if cut else ""
-    return ToolResult(text=f"{fetched.url}\n{text[: access.page_chars]}{end}", cut=cut)
+    shown = access.redactor.start(text[: 2 * access.page_chars], access.page_chars)
+    return ToolResult(text=f"{fetched.url}\n{shown}{end}", cut=cut)
+
+
+def _text(fetched: "Fetched") -> str:
+    text = decode(fetched.body, fetched.charset)
+    if not fetched.is_html:
+        return text
+    page = readable(text, fetched.url)
+    return f"{page.title}\n\n{page.text}" if page.title else page.text

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from stemma.redact import NOTHING_SECRET, Redactor, without_secrets
 from stemma.tools.tool import ToolError
 
 
@@ -25,6 +26,8 @@ class WebAccess(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a page is read."""
     page_chars: int = 20_000
     """How much of a page's text the model gets."""
+    redactor: Redactor = NOTHING_SECRET
+    """Takes secrets out of what is read before it is cut."""
 
     def __repr__(self) -> str:
-        return f"WebAccess(provider={self.provider!r}, search_url={self.search_url!r})"
+        return f"WebAccess(provider={self.provider!r}, search_url={without_secrets(self.search_url)!r})"

@@ -24,6 +24,7 @@ from stemma.tools.tool import ToolError
 from stemma.tools.web_access import WebAccess
 
 _MOST_REDIRECTS = 5
+_STEP = 1 << 16
 _TEXTUAL = ("json", "xml", "javascript", "yaml", "x-sh", "toml", "markdown")
 _HEADERS = {"User-Agent": "stemma", "Accept": "text/html, text/*;q=0.9, */*;q=0.5", "Accept-Encoding": "gzip"}
 
@@ -163,11 +164,23 @@ async def _body(response: aiohttp.ClientResponse, most: int) -> bytearray:
     packing = response.headers.get("Content-Encoding", "identity").lower()
     if packing not in ("identity", "gzip", "x-gzip"):
         raise Unreadable(f"{response.url} is packed as {packing}, which was not asked for")
-    unpack = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress if packing != "identity" else None
+    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if packing != "identity" else None
     body = bytearray()
-    async for block in response.content.iter_chunked(1 << 16):
-        room = most + 1 - len(body)
-        body += unpack(block, room) if unpack else block[:room]
+    async for block in response.content.iter_chunked(_STEP):
+        if unpacker is None:
+            body += block
+        else:
+            await _unpack(unpacker, block, body, most)
         if len(body) > most:
             break
-    return body
+    return body[: most + 1]
+
+
+async def _unpack(unpacker: "zlib._Decompress", block: bytes, body: bytearray, most: int) -> None:
+    """Add what `block` holds to `body`, in steps: a few bytes may hold megabytes, and others want to go on."""
+    step = b"?" * _STEP
+    while len(step) == _STEP and len(body) <= most:
+        step = unpacker.decompress(block, _STEP)
+        body += step
+        block = unpacker.unconsumed_tail
+        await asyncio.sleep(0)

@@ -6,15 +6,18 @@ redirects are not followed. `tests/tools/test_web.py` asks a server that speaks 
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import aiohttp
 import msgspec
 
+from stemma.redact import Redactor, secrets_in
 from stemma.tools.tool import ToolError
 from stemma.tools.web_access import WebAccess, WebNotSet
 
-_MOST_BYTES = 2 << 20
+_MOST_BYTES = 1 << 19
+_LONGEST_FIELD = 10_000
 
 
 class SearchFailed(ToolError):
@@ -95,11 +98,13 @@ async def search(query: str, limit: int, access: WebAccess) -> list[Hit]:
     except TimeoutError:
         raise SearchFailed(f"the search did not come within {access.seconds:g} s") from None
     except aiohttp.ClientError as problem:
-        raise SearchFailed(f"the search failed: {problem or type(problem).__name__}") from problem
+        said = _redactor(access).text(str(problem)) or type(problem).__name__
+        raise SearchFailed(f"the search failed: {said}") from problem
     for name in provider.found:
         answer = answer.get(name) if isinstance(answer, dict) else None
     hits = answer if isinstance(answer, list) else []
-    return [_hit(hit, provider.fields) for hit in hits if isinstance(hit, dict)][:limit]
+    found, redactor = islice((hit for hit in hits if isinstance(hit, dict)), limit), _redactor(access)
+    return [_hit(hit, provider.fields, redactor) for hit in found]
 
 
 async def _ask(provider: Provider, query: str, limit: int, access: WebAccess) -> Any:
@@ -117,15 +122,22 @@ async def _ask(provider: Provider, query: str, limit: int, access: WebAccess) ->
             **words,
         ) as response,
     ):
-        body = await response.content.read(_MOST_BYTES)
-        while len(body) < _MOST_BYTES and (more := await response.content.read(_MOST_BYTES - len(body))):
+        body = bytearray()
+        while len(body) <= _MOST_BYTES and (more := await response.content.read(_MOST_BYTES)):
             body += more
         if response.status != 200:
-            raise SearchFailed(f"{access.provider} answered {response.status}: {body[:200].decode('utf-8', 'replace')}")
+            said = _redactor(access).start(body[:2000].decode("utf-8", "replace"), 200)
+            raise SearchFailed(f"{access.provider} answered {response.status}: {said}")
+    if len(body) > _MOST_BYTES:
+        raise SearchFailed(f"{access.provider} answered with more than {_MOST_BYTES >> 10} KB")
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise SearchFailed(f"{access.provider} answered with something that is not JSON") from None
+
+
+def _redactor(access: WebAccess) -> Redactor:
+    return access.redactor.plus([access.api_key or "", *secrets_in(access.search_url)])
 
 
 def _address(access: WebAccess, provider: Provider) -> str:
@@ -135,6 +147,12 @@ def _address(access: WebAccess, provider: Provider) -> str:
     return access.search_url.rstrip("/").removesuffix("/search") + "/search"
 
 
-def _hit(found: dict[str, Any], fields: tuple[str, str, str]) -> Hit:
-    title, url, text = (" ".join(str(found.get(field) or "").split()) for field in fields)
+def _hit(found: dict[str, Any], fields: tuple[str, str, str], redactor: Redactor) -> Hit:
+    title, url, text = (_text(found.get(field), redactor) for field in fields)
     return Hit(title, url, text)
+
+
+def _text(value: Any, redactor: Redactor) -> str:
+    if not isinstance(value, str):
+        return ""
+    return " ".join(redactor.start(value[: 2 * _LONGEST_FIELD], _LONGEST_FIELD).split())

@@ -5,18 +5,22 @@
                                                        See [seven](http://example.org/7).
 
 The standard library's parser needs time that grows with the square of some broken pages (an unended comment in every
-line). `_tame` takes out what it trips over before it sees the page, so reading is linear in the page's size.
-`tests/tools/test_web_text.py` proves it.
+line). `_tame` takes out what it trips over before it sees the page, so reading is linear in the page's size; and it is
+done slice by slice, so that no single step keeps other threads waiting.
+`tests/tools/test_web_text.py` and `tests/tools/test_heartbeat.py` prove it.
 """
 
 import codecs
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from urllib.parse import urljoin
 
 import msgspec
 
 _LONGEST_TAG = 20_000
+_LONGEST_LINK = 10_000
+_SLICE = 1 << 16
 _SKIPPED = {"noscript", "template", "svg", "math", "iframe", "object", "canvas", "select"}
 _BLOCKS = {
     "address", "article", "aside", "blockquote", "dd", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer",
@@ -26,6 +30,10 @@ _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _RAW = re.compile(r"(script|style)(?=[\s/>])", re.IGNORECASE)
 _RAW_ENDS = {name: re.compile(rf"</{name}[^>]*>", re.IGNORECASE) for name in ("script", "style")}
 _DECLARED = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_BARE = re.compile(r"&(?![#a-zA-Z]|\Z)")
+"""An ampersand that begins no reference. Where it is written as one, each that is left is a step of its own."""
+_NO_CHARSETS = ("punycode", "idna")
+"""Codecs for names, which take time that grows with the square of a page."""
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -42,8 +50,9 @@ def decode(body: bytes, charset: str = "") -> str:
         if body.startswith(mark):
             return body.decode(name, "replace")
     declared = _DECLARED.search(body, 0, 2048)
+    named = charset or (declared[1].decode("ascii") if declared else "utf-8")
     try:
-        return body.decode(charset or (declared[1].decode("ascii") if declared else "utf-8"), "replace")
+        return body.decode("utf-8" if codecs.lookup(named).name in _NO_CHARSETS else named, "replace")
     except (LookupError, ValueError):  # a charset that nobody knows, or that is none
         return body.decode("utf-8", "replace")
 
@@ -51,9 +60,15 @@ def decode(body: bytes, charset: str = "") -> str:
 def readable(html: str, base: str = "") -> Page:
     """The page that `html` is; links are made whole by `base`, its address."""
     reader = _Reader(base)
-    reader.feed(_tame(html))
+    for piece in _slices(_tame(html)):
+        reader.feed(_BARE.sub("&amp;", piece))
     reader.close()
     return Page(title=" ".join(reader.title.split()), text=reader.text())
+
+
+def _slices(text: str, at: int = 0) -> Iterator[str]:
+    for start in range(at, len(text), _SLICE):
+        yield text[start : start + _SLICE]
 
 
 def _tame(html: str) -> str:
@@ -63,7 +78,8 @@ def _tame(html: str) -> str:
         pieces.append(html[at:start])
         kept, at = _next(html, start)
         pieces.append(kept)
-    return "".join(pieces) + html[at:].replace("<", "&lt;")
+    pieces += (piece.replace("<", "&lt;") for piece in _slices(html, at))
+    return "".join(pieces)
 
 
 def _next(html: str, start: int) -> tuple[str, int]:
@@ -98,8 +114,13 @@ class _Reader(HTMLParser):
         """Where the open link leads, and where its text begins; a link inside a link ends the outer one."""
 
     def text(self) -> str:
-        lines = "".join(self._pieces).split("\n")
-        return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip("\n")
+        """All that was said, without spaces at the ends of lines, and never two empty lines together."""
+        lines: list[str] = []
+        for line in _lines("".join(self._pieces)):
+            said = line.rstrip()
+            if said or (lines and lines[-1]):
+                lines.append(said)
+        return "\n".join(lines).strip("\n")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _SKIPPED:
@@ -131,7 +152,8 @@ class _Reader(HTMLParser):
         if self._in_title:
             self.title += data[:1000] if len(self.title) < 1000 else ""
         else:
-            self._add(data if self._verbatim else re.sub(r"\s+", " ", data))
+            for piece in _slices(data):
+                self._add(piece if self._verbatim else re.sub(r"\s+", " ", piece))
 
     def _add(self, text: str) -> None:
         if self._skipping:
@@ -144,8 +166,19 @@ class _Reader(HTMLParser):
         link, self._link = self._link, None
         if link is None or not (target := _whole(self._base, link[0])):
             return
-        if said := " ".join("".join(self._pieces[link[1] :]).split()):
+        inside = self._pieces[link[1] :]
+        if sum(map(len, inside)) > _LONGEST_LINK:  # a page that never ended it
+            return
+        if said := " ".join("".join(inside).split()):
             self._pieces[link[1] :] = [f"[{said}]({target})"]
+
+
+def _lines(text: str) -> Iterator[str]:
+    held = ""
+    for piece in _slices(text):
+        *whole, held = (held + piece).split("\n")
+        yield from whole
+    yield held
 
 
 def _whole(base: str, href: str) -> str:

@@ -2,7 +2,8 @@
 
 It is made when the conversation starts and gone when it ends; no process outlives it. Our own credentials are taken
 out of everything a tool returns before a model sees it, so neither the model nor the store ever has them. A fence that
-is not the usual one, or that lets commands reach the network, is noted in every call.
+is not the usual one, or that lets commands reach the network, is noted in every call. What tools may not write there
+is told in `tools/protected.py`.
 `tests/tools/test_workspace.py` proves it.
 """
 
@@ -16,13 +17,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from stemma.errors import HarnessFailed
 from stemma.redact import Redactor
+from stemma.tools.protected import Mount, Protected, mounts
 from stemma.tools.sandbox import Bubblewrap, ResourceLimits, Sandbox, choose_sandbox
 
 if TYPE_CHECKING:
     from stemma.tools.shell import Shell
 
 NOBODY = 65534
+_TO_START = 30.0
+"""How long a command that does nothing may take."""
 
 
 class Workspace:
@@ -35,12 +40,16 @@ class Workspace:
         sandbox: Sandbox | None = None,
         limits: ResourceLimits | None = None,
         secrets: Iterable[str] | Redactor = (),
+        protected: Protected | None = None,
     ) -> None:
         self._given_root = root
+        self._lasting = True
         self._sandbox = sandbox
         self.limits = limits or ResourceLimits()
-        self._redactor = secrets if isinstance(secrets, Redactor) else Redactor(secrets)
+        self.redactor = secrets if isinstance(secrets, Redactor) else Redactor(secrets)
         self.root = root or Path()
+        self.protected = (protected or Protected()).resolved()
+        """What tools may not write there, beside what is never written."""
         self.state: dict[str, Any] = {}
         """What tools remember for this conversation, such as its list of things to do."""
         self._shell: Shell | None = None
@@ -65,6 +74,7 @@ class Workspace:
     def kept_in(self, root: Path) -> Self:
         """Work in `root`, which stays when the conversation ends: who gave it removes it."""
         self._given_root = self.root = root
+        self._lasting = False
         return self
 
     def behind(self, sandbox: Sandbox) -> Self:
@@ -89,7 +99,7 @@ class Workspace:
             await self._shell.close()
             self._shell = None
         if self._given_root is None:
-            remove_folder(self.root)
+            await asyncio.to_thread(remove_folder, self.root)
 
     async def shell(self) -> "Shell":
         """The conversation's shell, started when first needed and again if it has ended."""
@@ -100,19 +110,39 @@ class Workspace:
                 await self._shell.close()
                 self._shell = None
             if self._shell is None:
-                self._shell = await Shell.start(self.sandbox, self.root, self.limits)
+                mounted = self._mounts()
+                self._shell = await Shell.start(self.sandbox, self.root, self.limits, mounted, self.redactor)
             return self._shell
+
+    def _mounts(self) -> list[Mount]:
+        """What of the folder is mounted by itself; nothing of a fresh one, which nobody will use but its tools."""
+        return [] if self._given_root is None else mounts(self.root, self.protected, lasting=self._lasting)
+
+    async def try_sandbox(self) -> None:
+        """Start the fence around a fresh folder and run a command in it; `HarnessFailed` if that does not work.
+
+        Installed is not enough: where namespaces are forbidden, nothing runs.
+        """
+        await self.open()
+        try:
+            ran = await (await self.shell()).run("true", _TO_START)
+        finally:
+            await self.close()
+        if ran.code != 0:
+            raise HarnessFailed(f"the sandbox {self.sandbox.name} runs nothing: {ran.output.strip()[-300:]}")
 
     def without_secrets(self, text: str) -> str:
         """`text` with our own credentials taken out."""
-        return self._redactor.text(text)
+        return self.redactor.text(text)
 
 
 def remove_folder(root: Path) -> None:
     """Remove a folder, however deep a command has made it."""
     with suppress(RecursionError):
         shutil.rmtree(root, ignore_errors=True)
-    if root.exists():
+    if os.path.lexists(root):
+        if not root.is_symlink():  # a command may have closed its folders to us, too
+            subprocess.run(["chmod", "-R", "u+rwx", "--", root], stderr=subprocess.DEVNULL, check=False)
         subprocess.run(["rm", "-rf", "--", root], stderr=subprocess.DEVNULL, check=False)
 
 
