@@ -296,3 +296,10 @@ def test_text_after_a_call_stays_after_it():
     }
     assert result == {"role": "tool", "content": "r", "tool_call_id": "call_0"}
     assert why_untrainable(reply)[0] == "interleaved content"
+
+
+def test_blank_space_after_a_call_is_no_part_of_the_text_before_it():
+    value = '<think><tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n\n'
+    (message,) = read_trajectory([{"from": "gpt", "value": value}], "sharegpt", exact=True).messages
+    assert message["content"] == "<think>"
+    assert to_trajectory([message], style="sharegpt") == [{"from": "gpt", "value": value}]

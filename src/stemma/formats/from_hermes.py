@@ -466,10 +466,10 @@ def _enveloped(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(texts: list[str], calls: list[dict[str, Any]]) -> str | None:
-    content = "".join(texts)
     if not calls:
-        return content
-    content = content.removesuffix("\n")
+        return texts[0]
+    # Blank space around calls is layout; only text counts, and stays where it is.
+    content = "".join([texts[0], *(text for text in texts[1:] if text.strip())]).removesuffix("\n")
     return content if content.strip() else None
 
 
