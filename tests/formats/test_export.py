@@ -127,7 +127,9 @@ def test_tokens_are_counted_with_a_tokenizer(tmp_path):
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     inspector = TemplateInspector(tmp_path)
-    report = export([row(question="one two three", answer="four")], preset("hermes"), tmp_path, inspector=inspector)
+    report = export(
+        [row(question="one two three", answer="four")], preset("hermes"), tmp_path / "x", inspector=inspector
+    )
     words = [turn["value"] for turn in report.sample["conversations"]]
     assert report.tokens == sum(len(value.split()) for value in words)
     with pytest.raises(NotFound, match="tokenizer"):

@@ -121,6 +121,8 @@ def export(
         _print(report)
     if path.suffix != ".db" and not report.written and report.left_out.keys() <= {"unreadable"}:
         raise typer.Exit(1)  # nothing in the files could be read
+    if model is not None and not report.written and report.left_out.keys() == {"other model"}:
+        raise NotFound(f"no reply here is of the model {model!r}; the report lists whose they are")
 
 
 def _refuse_flags(trainer: str, why: str, given: dict[str, Any]) -> None:
@@ -152,6 +154,8 @@ def _inspector(tokenizer: Path | None, max_length: int | None) -> "TemplateInspe
 def rows_of(path: Path, run: str | None, rules: "TextRules") -> "Iterator[TrainingRow | Excluded | BadRecord]":
     """The rows of a store, or of trajectory files."""
     if path.suffix == ".db":
+        with reading(str(path)) as store:  # before anything is written
+            names_of(store, run)
         return _of_store(path, run, rules)
     if run is not None:
         raise typer.BadParameter(f"--run has no effect: {path} is no store")
@@ -199,7 +203,7 @@ def _of_files(path: Path, rules: "TextRules") -> "Iterator[TrainingRow | Exclude
         try:
             yield from rows_of_entry(entry, f"{path}#{number}", rules)
         except BadRecord as problem:
-            yield problem
+            yield BadRecord(problem.problem, f"{path}#{number}")
     yield from bad
 
 

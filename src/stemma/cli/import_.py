@@ -53,6 +53,9 @@ def import_(
     from stemma.store import open_store
 
     counts = Counts()
+    for file in files:
+        if not file.is_file():
+            raise NotFound(f"there is no file {file}; a folder's files are named one by one")
     with open_store(store) as into:
         known = set(into.names())
         for file in files:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from stemma.formats.text_receipts import TextManifest
 
 
+_MOST = 50
+"""How many findings are listed."""
+
+
 def verify_text(manifest: "TextManifest", folder: Path, *, json: bool) -> None:
     """Prove an export of text; exits with 2 if it is not what it says."""
     from stemma.formats.text_proof import prove_text
@@ -39,15 +43,20 @@ def _print(data: Path, manifest: "TextManifest", checked: "TextChecked") -> None
         screen.line(("  left out  ", "yellow"), f"{count:,} × {reason}")
     for difference, count in sorted(checked.off_policy.items()):
         screen.line(("  off-policy  ", "yellow"), f"{count:,} rows: {difference}")
-    screen.line(("  L0 text        ", "dim"), "each trained message is the recorded one, after the recorded context")
+    if not checked.findings:
+        but = ", save for the differences above" if checked.off_policy else ""
+        told = f"each trained message is the recorded one, after the recorded context{but}"
+        screen.line(("  L0 text        ", "dim"), told)
     if checked.unrecorded:
         told = f"{checked.unrecorded:,} rows came from files: they are as they were written, and no more is known"
         screen.line(("  unrecorded     ", "yellow"), told)
     screen.line(("  L2 token ids   ", "dim"), "not in this format; `stemma export --for tokens` has them")
     width = max((len(finding.kind) for finding in checked.findings), default=0)
-    for finding in checked.findings[:50]:
+    for finding in checked.findings[:_MOST]:
         screen.line((pad(finding.kind, width), "red"), f"  {finding.subject}: {finding.detail}")
+    if len(checked.findings) > _MOST:
+        screen.line((f"… and {len(checked.findings) - _MOST:,} more", "red"))
     if checked.findings:
-        screen.line((f"{len(checked.findings)} found", "bold red"))
+        screen.line((f"{len(checked.findings):,} found", "bold red"))
     else:
         screen.line(("proven", "green"), f": root {manifest.root}")

@@ -12,8 +12,7 @@ This is the machinery beneath `MessageGraph`; the list's interface is in `graph`
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from threading import enumerate as enumerate_threads
-from threading import get_ident
+from threading import Thread, current_thread, get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -74,16 +73,16 @@ class EditedLine:
         self._links: list[tuple[Message, MessageGraph]] = []  # tool results and their subagents; only grows
         self._views: WeakValueDictionary[int, MessageView] = WeakValueDictionary()
         self._open: OpenEdit | None = None
-        self._owner: dict[str, int] = {}  # the thread that changes it, once one has; setting a key is atomic
+        self._owner: dict[str, Thread] = {}  # the thread that changes it, once one has; setting a key is atomic
 
     # ── one thread ───────────────────────────────────────────────────────────────────────────────────────────
 
     def check_thread(self) -> None:
         """Raise `OtherThread` if another thread that still runs has changed this graph."""
         owner = self._owner.get("thread")
-        if owner not in (None, get_ident()) and any(thread.ident == owner for thread in enumerate_threads()):
+        if owner is not None and owner.ident != get_ident() and owner.is_alive():
             raise OtherThread(
-                "another thread changes this graph, so a reply recorded now could be tied to a context that it was not"
+                "another thread is changing this graph, and a reply recorded now could be tied to a context it was not"
                 " sampled from; give each thread a fork(), or call hand_over() in the thread that is done with it"
             )
 
@@ -94,9 +93,12 @@ class EditedLine:
 
     def _claim(self) -> None:
         """Make this thread the one that changes the graph."""
-        if self._owner.setdefault("thread", get_ident()) != get_ident():
+        owner = self._owner.get("thread")
+        if owner is None:
+            owner = self._owner.setdefault("thread", current_thread())
+        if owner.ident != get_ident():
             self.check_thread()
-            self._owner["thread"] = get_ident()  # the other one has ended
+            self._owner["thread"] = current_thread()  # the other one has ended
 
     @contextmanager
     def edit(self, reason: str = "edit") -> Iterator[None]:

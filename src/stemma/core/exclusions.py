@@ -52,10 +52,10 @@ def why_not(call: Call, rules: Rules, reward: float | None) -> tuple[str, str] |
 
 def refused(call: Call) -> tuple[str, str] | None:
     """The reason why a call may be trained in no form, text or tokens, by what its `extra` says; None if it may."""
-    if call.extra.get("delivered") is False:
-        return "undelivered", ""
-    if call.extra.get("trainable") is False:
-        return "untrainable", ""
+    for field, reason in (("delivered", "undelivered"), ("trainable", "untrainable")):
+        said = call.extra.get(field)
+        if said is not None and not said:
+            return reason, f"its call says {field}: {said}"
     return None
 
 

@@ -151,11 +151,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class Inspector(Protocol):
     """Looks at every row with a model's own tokenizer and chat template."""
 
-    def refuse(self, row: TrainingRow) -> None:
-        """Raise `LeftOut` for a row that is too long."""
+    def refuse(self, record: Mapping[str, Any]) -> None:
+        """Raise `LeftOut` for a record that is too long."""
         ...
 
-    def count(self, row: TrainingRow) -> int:
+    def count(self, record: Mapping[str, Any]) -> int:
         """How many tokens it has; what the template does to it is noted."""
         ...
 
@@ -176,6 +176,7 @@ def export(
 ) -> Report:
     """Write `rows` for a trainer into `out` (a folder, or the data file itself)."""
     data = data_file(out, preset.name, preset.suffix)
+    check_folder(data, preset.name)
     data.parent.mkdir(parents=True, exist_ok=True)
     opened = preset.open_sink or Lines
     with Whole(data) as file, Whole(data.with_name(RECEIPTS)) as receipts, closing(opened(file)) as sink:
@@ -198,6 +199,17 @@ def data_file(out: Path, preset: str, suffix: str) -> Path:
     if out.suffix != suffix:
         raise BadName(f"{preset} writes {suffix} files; name the output {out.with_suffix(suffix)}")
     return out
+
+
+def check_folder(data: Path, preset: str) -> None:
+    """`BadName` if the folder holds another export: its receipts would be replaced, and its sidecars left behind."""
+    try:
+        there = msgspec.json.decode(data.with_name(MANIFEST).read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return
+    if (there.get("file"), there.get("preset")) != (data.name, preset):
+        about = f"{there.get('file')}, written for {there.get('preset')}"
+        raise BadName(f"{data.parent} holds another export ({about}); write to another folder, or remove it")
 
 
 class _Exporting:
@@ -223,7 +235,7 @@ class _Exporting:
     def take(self, row: TrainingRow | Excluded | BadRecord) -> None:
         """Write a row, or note why not."""
         if isinstance(row, BadRecord):
-            self.report.leave_out("unreadable", str(row), str(row), replies=0, rows=1)
+            self.report.leave_out("unreadable", row.file or "", row.problem, replies=0, rows=1)
         elif isinstance(row, Excluded):
             self.exclude([row])
         elif not row.trained:
@@ -273,8 +285,6 @@ class _Exporting:
             written, carried = self.longest(row, why)
         for one in written:
             self.put(carried, one)
-        if self.inspector is not None and written:
-            self.report.tokens = (self.report.tokens or 0) + self.inspector.count(carried)
 
     def longest(self, row: TrainingRow, why: LeftOut) -> tuple[list[Written], TrainingRow]:
         """The longest part of a row that can be written; if a part can, so can every shorter one."""
@@ -300,12 +310,13 @@ class _Exporting:
             self.check_context(row)
         if self.preset.needs_unicode:
             _check_unicode(row)
-        if self.inspector is not None:
-            self.inspector.refuse(row)
         try:
             written = self.preset.convert(row)
         except (BadMessage, BadTrajectory) as problem:  # no format has a turn for it
             raise LeftOut("unknown role", str(problem)) from problem
+        if self.inspector is not None:
+            for one in written:
+                self.inspector.refuse(one.record)
         if sorted(at for one in written for at in one.trained) != list(row.trained):
             raise ExportBroken(f"{self.preset.name} has lost or repeated a reply of row {row.id}; please report this")
         if not self.options.allow_markers and self.may_hold_markers(row):
@@ -351,6 +362,8 @@ class _Exporting:
         }
         self.receipts.add(row, replies, differs, self.sink.write(record))
         report = self.report
+        if self.inspector is not None:
+            report.tokens = (report.tokens or 0) + self.inspector.count(one.record)
         report.written += 1
         report.trained_messages += len(replies)
         report.replies += len(replies)

@@ -217,6 +217,8 @@ def _tagged_calls(value: str, at: int) -> str:
 
 
 def _style(entry: Mapping[str, Any], turns: list[_Turn]) -> str:
+    if entry.get("style") in READ_STYLES:  # as `stemma export --for hermes --system own` says it
+        return str(entry["style"])
     if _looks_like_hermes(entry, turns):
         return "hermes"
     speakers = {turn["from"] for turn in entry["conversations"]}

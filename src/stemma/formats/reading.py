@@ -30,7 +30,7 @@ KINDS: tuple[Kind, ...] = ("hermes", "sharegpt", "llamafactory", "openai")
 
 Message = dict[str, Any]
 
-_CONVERSATION = ("conversations", "messages", "tools", "trained_turns", "off_policy")
+_CONVERSATION = ("conversations", "messages", "tools", "trained_turns", "off_policy", "style")
 _TEXT, _FLAG = (str, type(None)), (bool, type(None))
 _ABOUT = {"model": _TEXT, "finish_reason": _TEXT, "timestamp": _TEXT, "completed": _FLAG, "on_policy": _FLAG}
 """Columns about how replies were sampled; with a value of another type they are the dataset's own."""
@@ -53,8 +53,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: str = ""
     completed: bool | None = None
     """None if the entry does not say."""
-    on_policy: bool = True
-    """False if the entry says that its replies were sampled in another context."""
+    on_policy: bool | None = None
+    """Whether its replies were sampled in exactly this context; None if the entry does not say."""
     columns: dict[str, Any] = {}
     """What the dataset says beside the conversation."""
 

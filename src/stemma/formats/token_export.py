@@ -23,6 +23,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from stemma.core.advantages import advantages
 from stemma.core.breaks import Break
@@ -176,6 +177,12 @@ def _filler_reward(rows: list[TokenRow], preset: TokenPreset) -> float | None:
     return fsum(known) / len(known) if preset.needs_reward and known else None
 
 
+def _compared(plan: RowPlan, advantage: float | None) -> RowPlan:
+    """The plan with its rollout's advantage on every row."""
+    rows = [replace(row, standing=replace(row.standing, advantage=advantage)) for row in plan.rows]
+    return replace(plan, rows=rows)
+
+
 class _Writing:
     """An export under way."""
 
@@ -200,9 +207,12 @@ class _Writing:
         self.written = Place()
 
     def plan_group(self, group: list[Rollout]) -> list[RowPlan]:
+        """The rows of a group; a rollout of which nothing is trained is not one that others are compared with."""
         self.report.counts["groups"] += 1
-        known = advantages({rollout.name: rollout.reward for rollout in group})
-        return [self.plan(rollout, known[rollout.name]) for rollout in group]
+        plans = [self.plan(rollout) for rollout in group]
+        trained = [rollout for rollout, plan in zip(group, plans, strict=True) if plan.rows]
+        known = advantages({rollout.name: rollout.reward for rollout in trained})
+        return [_compared(plan, known.get(rollout.name)) for rollout, plan in zip(group, plans, strict=True)]
 
     def write_sized(self, planned: Iterable[list[RowPlan]], sizes: Callable[[Sequence[int]], list[int]]) -> None:
         """Write groups that must have certain sizes; they are kept in a file until all are known."""
@@ -243,10 +253,10 @@ class _Writing:
         )
         return lines
 
-    def plan(self, rollout: Rollout, advantage: float | None) -> RowPlan:
+    def plan(self, rollout: Rollout) -> RowPlan:
         """The rows of a rollout, and the counts of everything."""
         calls = captured(rollout.load(), rollout.name)
-        standing = Standing(group=rollout.group, reward=rollout.reward, advantage=advantage)
+        standing = Standing(group=rollout.group, reward=rollout.reward)
         found = plan_rows(rollout.name, calls, self.rules, standing, self.render, self.accounted)
         self.accounted.update(one.call for one in found.receipts)
         self.accounted.update(one.call for one in found.exclusions)

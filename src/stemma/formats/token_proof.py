@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 from hashlib import file_digest
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,7 +14,7 @@ from stemma.core.proof import Checked, WrittenRow, prove
 from stemma.core.receipts import RECEIPTS as RECEIPTS_VERSION
 from stemma.core.receipts import Manifest
 from stemma.core.verify import Finding, Kind
-from stemma.errors import BadRecord
+from stemma.errors import BadRecord, NotFound
 from stemma.formats.token_export import MANIFEST, RECEIPTS
 from stemma.formats.token_files import read_rows
 from stemma.formats.token_preset import TokenPreset
@@ -26,8 +27,22 @@ def manifest_of(path: Path) -> Path | None:
     Where receipts are without it, it is the path at which it should be.
     """
     folder = path if path.is_dir() else path.parent
-    known = path.suffix != ".db" and any((folder / name).is_file() for name in (MANIFEST, RECEIPTS))
-    return folder / MANIFEST if known else None
+    if path.suffix == ".db" or not any((folder / name).is_file() for name in (MANIFEST, RECEIPTS)):
+        return None
+    if not path.is_dir() and path.name not in (MANIFEST, RECEIPTS, _data_name(folder / MANIFEST, path.name)):
+        raise NotFound(
+            f"{path} is not the data of the export in {folder}; give the folder, or the file it was written to"
+        )
+    return folder / MANIFEST
+
+
+def _data_name(manifest: Path, default: str) -> str:
+    """The data file that a manifest names; `default` if it cannot be read."""
+    try:
+        found = msgspec.json.decode(manifest.read_bytes(), type=dict[str, Any]).get("file")
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return default
+    return found if isinstance(found, str) else default
 
 
 def rows_of_export(manifest_path: Path) -> Iterator[WrittenRow]:

@@ -30,7 +30,9 @@ from stemma.formats.shapes import chat_messages
 RESERVED = "stemma"
 """The key of a graph's metadata that is ours; it is no column of the user's, and no export has it."""
 EPHEMERAL = "ephemeral prompt left out"
-"""Why a reply sampled under one is off-policy."""
+IMPORTED = "imported, not recorded"
+CUT = "end added to a truncated reply"
+"""Why a reply is off-policy."""
 
 
 class TextRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +71,10 @@ class Sampled(msgspec.Struct, frozen=True, eq=False):
         if is_ephemeral(self.call):
             return EPHEMERAL
         if self.call.extra.get("imported"):  # nothing is known of how it was sampled but what its file says
-            return "" if self.call.extra.get("on_policy", True) else "imported as off-policy"
+            said = self.call.extra.get("on_policy")
+            return "" if said else IMPORTED if said is None else "imported as off-policy"
+        if self.call.finish_reason == "length":
+            return CUT
         sampler = sampler_of(self.call)
         if sampler.constrained:
             return "sampled under a constraint"
@@ -315,7 +320,9 @@ def rows_of_entry(
 
 def calls_of_entry(read: Entry) -> tuple[Call, Call]:
     """The call that sampled the trained replies of an entry, and the one of the last, of which the entry tells more."""
-    extra: dict[str, Any] = {"imported": True} if read.on_policy else {"imported": True, "on_policy": False}
+    extra: dict[str, Any] = {"imported": True}
+    if read.on_policy is not None:
+        extra["on_policy"] = read.on_policy
     call = Call(model=read.model or "imported", tools=read.tools, extra=extra)
     more: dict[str, Any] = {"timestamp": read.timestamp} if read.timestamp else {}
     if read.trained and read.completed is not None:

@@ -54,7 +54,7 @@ def _hermes_own(row: TrainingRow) -> list[Written]:
         raise LeftOut("system message inside", "the Hermes form has its system prompt at the beginning")
     if system:
         turns = [{"from": "system", "value": "\n\n".join(system)}, *turns]
-    record = {"conversations": turns, "tools": compact_json(row.tools or [])}
+    record = {"conversations": turns, "tools": compact_json(row.tools or []), "style": "hermes"}
     return [_written(row, record, [*_hermes_differences(row, turns)])]
 
 
@@ -121,7 +121,7 @@ def _markers(record: Mapping[str, Any]) -> list[Finding]:
     """Those in turns, whose JSON bodies are sealed, and in the tools beside them, which are not."""
     turns = record["conversations"]
     own = turns[:1] if turns[0]["from"] == "system" else []
-    if "tools" in record and record.get("source") is None:  # Hermes turns below the conversation's own system prompt
+    if record.get("style") == "hermes":  # Hermes turns below the conversation's own system prompt
         turns = [{"from": "system", "value": system_prompt(None)}, *turns[len(own) :]]
         return find_markers(own) + find_markers(turns) + markers_of_tools(record["tools"])
     return find_markers(turns) + markers_of_tools(record.get("tools"))
