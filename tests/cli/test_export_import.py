@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from stemma import Call, MessageGraph, open_store, to_trajectory
 from stemma.formats.files import load_trajectories
 
@@ -128,3 +130,91 @@ def test_wrong_words_are_told_in_one_line(run, tmp_path):
         assert told.code == 1
         assert said in told.err
         assert len(told.err.splitlines()) == 1
+
+
+# ── what a newcomer ran into ─────────────────────────────────────────────────────────────────────────────────
+
+
+def recorded(path, name="c", answer="A", reward=None, **call):
+    graph = MessageGraph([{"role": "user", "content": "Q"}])
+    graph.record({"role": "assistant", "content": answer, "reasoning": "r"}, Call(model="m", **call))
+    with open_store(path) as opened:
+        opened.save(graph, name, metadata={} if reward is None else {"reward": reward})
+    return str(path)
+
+
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+
+
+def test_verify_checks_the_file_that_is_named_and_no_other(run, tmp_path):
+    store = recorded(tmp_path / "s.db")
+    assert run("export", store, "--for", "trl", "-o", str(tmp_path / "out" / "a.jsonl")).code == 0
+    for path, code in [("a.jsonl", 0), ("", 0), ("manifest.json", 0), ("train_sft.py", 1), ("nowhere.jsonl", 1)]:
+        assert run("verify", str(tmp_path / "out" / path)).code == code, path
+
+
+def test_an_export_does_not_replace_the_receipts_of_another(run, tmp_path):
+    store, out = recorded(tmp_path / "s.db"), tmp_path / "out"
+    assert run("export", store, "--for", "trl", "-o", str(out / "a.jsonl")).code == 0
+    before = (out / "receipts.jsonl").read_bytes()
+    for words in (("trl", str(out / "b.jsonl")), ("openai", str(out / "a.jsonl")), ("tokens", str(out))):
+        told = run("export", store, "--for", words[0], "-o", words[1])
+        assert told.code == 1
+        assert "holds another export" in told.err
+    assert (out / "receipts.jsonl").read_bytes() == before
+    assert run("export", store, "--for", "trl", "-o", str(out / "a.jsonl")).code == 0
+
+
+def test_an_export_with_the_real_system_prompt_is_read_back_as_it_was(run, tmp_path):
+    graph = MessageGraph([{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}])
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    graph.record({"role": "assistant", "content": None, "tool_calls": [call]}, Call(model="m"))
+    graph.append({"role": "tool", "tool_call_id": "c1", "content": "3"})
+    graph.record({"role": "assistant", "content": "three"}, Call(model="m"))
+    with open_store(tmp_path / "s.db") as opened:
+        opened.save(graph, "c")
+    words = ("--for", "hermes", "--system", "own", "-o")
+    assert run("export", str(tmp_path / "s.db"), *words, str(tmp_path / "one")).code == 0
+    again = str(tmp_path / "again.db")
+    assert run("import", str(tmp_path / "one" / "train.jsonl"), "--store", again).code == 0
+    assert run("export", again, *words, str(tmp_path / "two")).code == 0
+    one, two = (rows_of(tmp_path / name)[0]["conversations"] for name in ("one", "two"))
+    assert one == two
+    assert run("export", again, "--for", "trl", "-o", str(tmp_path / "trl")).code == 0
+    assert [m["content"] for m in rows_of(tmp_path / "trl")[0]["completion"]] == ["", "3", "three"]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [(None, "imported, not recorded"), (False, "imported as off-policy"), (True, "")],
+)
+def test_an_imported_reply_is_on_policy_only_if_its_file_says_so(run, tmp_path, said, reason):
+    line = entry() | ({} if said is None else {"on_policy": said})
+    file = dataset(tmp_path / "data.jsonl", line)
+    assert run("import", file, "--store", str(tmp_path / "s.db")).code == 0
+    for number, source in enumerate((file, str(tmp_path / "s.db"))):
+        assert run("export", source, "--for", "openai", "-o", str(tmp_path / str(number))).code == 0
+        assert [row["off_policy"] for row in rows_of(tmp_path / str(number))] == [reason]
+
+
+def test_a_truncated_reply_that_is_trained_says_that_its_end_was_added(run, tmp_path):
+    store = recorded(tmp_path / "s.db", finish_reason="length")
+    assert run("export", store, "--for", "openai", "-o", str(tmp_path / "out"), "--keep-truncated").code == 0
+    (row,) = rows_of(tmp_path / "out")
+    assert (row["on_policy"], row["off_policy"], row["finish_reason"]) == (
+        False,
+        "end added to a truncated reply",
+        "length",
+    )
+
+
+def test_what_is_not_there_is_an_error_and_leaves_nothing_behind(run, tmp_path):
+    store = recorded(tmp_path / "s.db")
+    for words in (("--run", "nowhere"), ("--model", "nobody")):
+        for trainer in ("trl", "tokens"):
+            told = run("export", store, "--for", trainer, "-o", str(tmp_path / f"{words[1]}-{trainer}"), *words)
+            assert told.code == 1 or trainer == "tokens"
+    assert not (tmp_path / "nowhere-trl").exists()
+    assert run("import", str(tmp_path / "nowhere.jsonl"), "--store", str(tmp_path / "new.db")).code == 1
+    assert not (tmp_path / "new.db").exists()

@@ -372,3 +372,10 @@ def test_what_last_call_gives_is_a_copy():
     last.call.extra["trainable"] = False
     assert graph.calls() == before
     assert len(graph.rows()) == 1
+
+
+@pytest.mark.parametrize("said", [False, 0, ""])
+def test_whatever_is_false_makes_a_call_untrainable(said):
+    graph = MessageGraph([{"role": "user", "content": "q"}])
+    graph.record({"role": "assistant", "content": "a"}, Call(model="m", extra={"trainable": said}))
+    assert graph.rows() == []

@@ -97,3 +97,19 @@ def test_threads_with_forks_of_their_own_each_keep_their_replies():
         (row,) = fork.rows()
         assert [row.messages[at]["content"] for at in row.trained] == [f"{number}/{turn}" for turn in range(50)]
         assert [row.messages[at - 1]["content"] for at in row.trained] == [f"{number}/{turn}" for turn in range(50)]
+
+
+def test_a_thread_that_has_ended_does_not_own_a_graph_though_another_has_its_number():
+    for _ in range(20):
+        graph = MessageGraph([user("q")])
+        ended = Thread(target=lambda graph=graph: graph.record(reply("a"), CALL))
+        ended.start()
+        ended.join()
+        done = Event()
+        later = Thread(target=done.wait, args=(60,))  # most systems give it the number of the one that ended
+        later.start()
+        try:
+            graph.append(user("next"))
+        finally:
+            done.set()
+            later.join()

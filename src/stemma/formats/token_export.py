@@ -34,11 +34,9 @@ from stemma.core.receipts import Line, Manifest, MerkleRoot, RowLine, to_line
 from stemma.core.token_calls import captured
 from stemma.core.token_rows import Render, RowPlan, Standing, TokenRow, filler_row, plan_rows
 from stemma.errors import BadName, StemmaError
-from stemma.formats.export import Whole, write_whole
+from stemma.formats.export import MANIFEST, RECEIPTS, Whole, check_folder, write_whole
 from stemma.formats.token_files import TokenColumns, TokenLines, TokenSink
 from stemma.formats.token_preset import Place, TokenPreset
-
-RECEIPTS, MANIFEST = "receipts.jsonl", "manifest.json"
 
 COUNTED = (
     *("groups", "rollouts", "calls", "trained", "excluded"),
@@ -117,6 +115,7 @@ def export_tokens(
     """Write `rollouts` for a trainer into `out` (a folder, or the data file itself)."""
     data = _data_file(out, preset)
     needs = {"needs_logprobs": preset.needs_logprobs, "needs_reward": preset.needs_reward, "one_row": preset.one_row}
+    check_folder(data, preset.name)
     data.parent.mkdir(parents=True, exist_ok=True)
     with Whole(data) as file, Whole(data.with_name(RECEIPTS)) as receipts:
         writing = _Writing(preset, data, file, receipts, msgspec.structs.replace(rules, **needs), render, decode)

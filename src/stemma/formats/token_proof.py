@@ -15,7 +15,7 @@ from stemma.core.receipts import RECEIPTS as RECEIPTS_VERSION
 from stemma.core.receipts import Manifest
 from stemma.core.verify import Finding, Kind
 from stemma.errors import BadRecord, NotFound
-from stemma.formats.token_export import MANIFEST, RECEIPTS
+from stemma.formats.export import MANIFEST, RECEIPTS
 from stemma.formats.token_files import read_rows
 from stemma.formats.token_preset import TokenPreset
 from stemma.formats.token_presets import token_preset
