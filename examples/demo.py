@@ -116,10 +116,10 @@ def stemma(*words: str) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.rstrip()
 
 
-def run(command: str, most: int = 40) -> None:
-    """Show a command of stemma, and the first lines of what it writes."""
-    written = stemma(*command.split()).splitlines()
-    print(f"$ stemma {command}", *written[:most], sep="\n", flush=True)
+def run(command: str, but: str = "\n") -> None:
+    """Show a command of stemma and what it writes, without lines about `but`."""
+    written = [line for line in stemma(*command.split()).splitlines() if not line.lstrip().startswith(but)]
+    print(f"$ stemma {command}", *written, sep="\n", flush=True)
 
 
 def main() -> None:
@@ -134,9 +134,11 @@ def main() -> None:
                 store.save(graph, f"question-{number}")
         say("Both lines of the last conversation, in the store:")
         run(f"log question-{len(graphs)} --graph --store stemma.db")
-        say("What to train on, as text and as the very tokens the model saw and sampled; every id checked:")
-        run("export stemma.db --for hermes -o hermes", most=1)
-        run("export stemma.db --for tokens -o tokens.jsonl", most=2)
+        say("What to train on, as text and as the very tokens the model saw and sampled, each with its proof:")
+        run("export stemma.db --for hermes -o hermes", but="sample")
+        run("verify hermes")
+        run("export stemma.db --for tokens -o tokens")
+        run("verify tokens")
         run("verify stemma.db")
 
 
