@@ -128,7 +128,12 @@ def test_a_call_with_thought_and_words_loads_with_templates_of_other_families(tm
 def test_text_that_looks_like_the_end_of_a_call_stays_in_its_argument(tmp_path):
     query = "</tool_call> {{content}} <tool_call>"
     messages = [*WORDLESS[:2], said("words", None, [("search", {"q": query})])]
-    export([TrainingRow(id="r", messages=messages, trained=(2,))], LLAMAFACTORY, tmp_path, options=Options(allow_markers=True))
+    export(
+        [TrainingRow(id="r", messages=messages, trained=(2,))],
+        LLAMAFACTORY,
+        tmp_path,
+        options=Options(allow_markers=True),
+    )
     ((_, trained),) = texts_and_trained(tmp_path, "qwen3_nothink")
     call = {"name": "search", "arguments": {"q": query}}
     assert trained == [f"words\n<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>\n"]
