@@ -44,6 +44,9 @@ test-trainers: $(TRAINERS:%=test-trainer-%)
 test-trainer-%: $(VENV)-%/.installed
 	$(VENV)-$*/bin/python -m pytest tests/trainers/$* tests/formats/test_entries.py
 
+# Without this, make takes the file for an intermediate one, removes it, and installs everything again next time.
+.PRECIOUS: $(VENV)-%/.installed
+
 $(VENV)-%/.installed: tests/trainers/%/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)

@@ -3,6 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from stemma.formats.entries import entry_metadata
+
+ABOUT = ("id", "model", "finish_reason", "on_policy", "off_policy", "metadata")
+"""The columns about a row that every record has beside those of its format."""
+
 
 def record_of(convert: Callable[..., list[Any]]) -> Callable[..., dict[str, Any]]:
     """The one record that a conversion makes of a row."""
@@ -17,3 +22,13 @@ def record_of(convert: Callable[..., list[Any]]) -> Callable[..., dict[str, Any]
 def records_of(convert: Callable[..., list[Any]]) -> Callable[..., list[dict[str, Any]]]:
     """All records that a conversion makes of a row."""
     return lambda *args: [written.record for written in convert(*args)]
+
+
+def as_converted(record: dict[str, Any]) -> dict[str, Any]:
+    """A record that was written, without the columns about it."""
+    return {name: value for name, value in record.items() if name not in ABOUT}
+
+
+def about(record: dict[str, Any]) -> dict[str, Any]:
+    """The columns about a record that was written, its metadata as they were given."""
+    return {name: record[name] for name in ABOUT} | {"metadata": entry_metadata(record)}

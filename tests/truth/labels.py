@@ -73,8 +73,9 @@ def _row(number: int, ids: list[int], labels: list[int], words: Any, written: li
         role, body, trained, problem = _turn(ids_of_turn, labels_of_turn, words, end)
         if problem:
             problems.append(problem)
-        if role == "tools":
+        if role in ("tools", "system"):  # some templates write the tools into the system turn
             tools += body
+        if role == "tools":
             continue
         calls = [json.loads(one) for one in CALL.findall(body)] if role == "assistant" else []
         text = CALL.sub("", body) if role == "assistant" else body

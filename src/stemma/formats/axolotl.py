@@ -20,7 +20,8 @@ the template, and makes a row that is too long an error, since axolotl otherwise
 Some templates do not leave history as it was: Qwen 3's drops the thoughts of turns before the last question, so that
 those turns are trained without them; Gemma 4's and Command A's write tool results into the model's turn, where axolotl
 takes them for part of it and trains them. For such templates there is `axolotl-turns`: a row for each trained
-message, which is its last. Each prefix is then repeated and computed as often as it has replies.
+message, which is its last. Each prefix is then repeated and computed as often as it has replies. Where no user has
+spoken, Qwen 3's drops thoughts there, too; `stemma export --tokenizer` reports what a template drops.
 
 Not covered: templates without tools (axolotl's chatml, llama3) train a call as an empty turn or not at all, and a
 `<think>` that the template writes of itself is not trained.

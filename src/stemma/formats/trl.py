@@ -30,8 +30,9 @@ The form of the rows, measured with datasets 5.2 and TRL 1.16:
 Other rows left out: images and other media (SFT on text would train on what was not seen), a reply to nothing (TRL
 needs a prompt), a completion right after a turn of the model (TRL goes on with that turn instead of beginning one, so
 that its end, or with templates such as Qwen 3's all of it, would be trained), roles that templates do not know.
-Reasoning is `reasoning_content`. What a template leaves out (Qwen 2.5 reasoning, Llama 3 tool calls) is reported by
-`stemma export --tokenizer`; `train_sft.py` prints what is trained in the first row.
+Reasoning is `reasoning_content`. What a template leaves out (Qwen 2.5 reasoning, Llama 3 tool calls, Qwen 3 thoughts in
+a conversation in which no user has spoken) is reported by `stemma export --tokenizer`; `train_sft.py` prints what is
+trained in the first row.
 `tests/trainers/trl` decodes TRL's labels and compares them with the trained messages.
 """
 

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from stemma.formats.axolotl import AXOLOTL, AXOLOTL_TURNS, axolotl_row
+from converted import about, as_converted, record_of
+from stemma.formats.axolotl import AXOLOTL, AXOLOTL_TURNS
+from stemma.formats.axolotl import axolotl_row as converted_row
 from stemma.formats.export import export
 from stemma.formats.hermes import to_trajectory
 from stemma.formats.training import TrainingRow
@@ -12,6 +14,7 @@ from stemma.formats.trajectory_presets import HERMES
 from trainers.axolotl.conftest import config_of, loaded, template_of, texts_and_trained, tokenized, tokenizer
 from trainers.trl.samples import CANARY, TOOLS, rows, said
 
+axolotl_row = record_of(converted_row)
 PLAIN = """\
 {%- if tools %}{{ '<|im_start|>tools\\n' }}{{ tools | tojson }}{{ '<|im_end|>\\n' }}{% endif %}
 {%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}
@@ -109,13 +112,16 @@ def test_axolotl_turns_trains_thoughts_and_no_results_where_templates_rewrite_hi
 def test_rows_load_as_they_are_though_the_first_call_comes_after_the_first_ten_megabytes(tmp_path):
     long = TrainingRow(id="p", messages=[{"role": "user", "content": "x" * 4_000}, said("yes")], trained=(1,))
     called = [{"role": "user", "content": "?"}, said(None, "thought", [("search", {"q": 0.41, "n": [1, None]})])]
-    late = TrainingRow(id="c", messages=called, trained=(1,), tools=TOOLS)
+    metadata = {"reward": 0.5, "tags": ["a", 1, None]}
+    late = TrainingRow(id="c", messages=called, trained=(1,), tools=TOOLS, metadata=metadata)
     report = export([long] * 3_000 + [late] * 5, AXOLOTL, tmp_path)
     assert report.written == 3_005
-    assert (tmp_path / "train.jsonl").read_bytes().index(b"tool_calls") > 11 << 20
+    written = (tmp_path / "train.jsonl").read_bytes()
+    assert min(written.index(b"tool_calls"), written.index(b"reward")) > 11 << 20
     found = loaded(config_of(tmp_path))
-    assert found[2_999] == axolotl_row(long)
-    assert list(found.skip(3_000)) == [axolotl_row(late)] * 5
+    assert as_converted(found[2_999]) == axolotl_row(long)
+    assert [as_converted(row) for row in found.skip(3_000)] == [axolotl_row(late)] * 5
+    assert [about(row)["metadata"] for row in found.skip(2_999)] == [{}] + [metadata] * 5
 
 
 def test_a_row_that_is_too_long_is_an_error_and_not_dropped(tmp_path):
@@ -129,7 +135,7 @@ def test_a_row_that_is_too_long_is_an_error_and_not_dropped(tmp_path):
         handle_long_seq_in_dataset(prepared, 100, config)
 
 
-def test_with_the_hermes_mapping_axolotl_trains_every_gpt_turn_of_hermes_rows(tmp_path):
+def test_with_the_hermes_mapping_axolotl_trains_the_sampled_turns_of_hermes_rows_and_no_others(tmp_path):
     source = list(rows())
     export(source, HERMES, tmp_path)
     words = tokenizer(template_of("chatml"))
@@ -138,4 +144,8 @@ def test_with_the_hermes_mapping_axolotl_trains_every_gpt_turn_of_hermes_rows(tm
         turns = to_trajectory(row.messages, row.tools)
         roles = {"human": "user", "tool": "user", "gpt": "assistant", "system": "system"}
         assert text == "".join(f"<|im_start|>{roles[t['from']]}\n{t['value']}<|im_end|>\n" for t in turns)
-        assert trained == [f"{turn['value']}<|im_end|>" for turn in turns if turn["from"] == "gpt"]
+        of_model = [turn["value"] for turn in turns if turn["from"] == "gpt"]
+        replies = [at for at, message in enumerate(row.messages) if message["role"] == "assistant"]
+        sampled = [value for value, at in zip(of_model, replies, strict=True) if at in row.trained]
+        assert trained == [f"{value}<|im_end|>" for value in sampled]
+    assert sum(len(trained) for _, trained in found) == 8

@@ -24,10 +24,8 @@ def test_the_labels_train_what_was_sampled_and_nothing_else(tmp_path, world, pre
 def test_the_mapping_beside_hermes_rows_trains_what_was_sampled_and_nothing_else(tmp_path, world):
     folder = exported(world, "hermes", tmp_path)
     words = tokenizer(UNMARKED)
-    texts = [
-        words.decode([label for label in row["labels"] if label != -100]) for row in tokenized(config_of(folder), words)
-    ]
-    faults = judge_marks(world, "hermes", folder, texts, "plain")
+    rows = [(row["input_ids"], row["labels"]) for row in tokenized(config_of(folder), words)]
+    faults = judge_labels(world, "hermes", folder, rows, words)
     assert not faults, told(faults)
 
 

@@ -38,7 +38,7 @@ def offline(tmp_path_factory):
 
 
 def tokenizer():
-    """One token a byte and one for each special token."""
+    """One token a byte, one for each special token, and those that begin and end a turn of ChatML."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -47,7 +47,8 @@ def tokenizer():
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = decoders.ByteLevel()
     names = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), "<|endoftext|>")
-    return PreTrainedTokenizerFast(tokenizer_object=inner, **names)
+    marks = ["<|im_start|>", "<|im_end|>"]
+    return PreTrainedTokenizerFast(tokenizer_object=inner, additional_special_tokens=marks, **names)
 
 
 def data_arguments(folder: Path, template: str):
@@ -73,18 +74,24 @@ def model_arguments(folder: Path):
     return ModelArguments(model_name_or_path="none", cache_dir=str(folder / "cache"))
 
 
-def texts_and_trained(folder: Path, template: str) -> list[tuple[str, list[str]]]:
-    """Each row's whole text, and the stretches of it that carry loss, as LLaMA-Factory prepares them for SFT."""
+def prepared(folder: Path, template: str):
+    """The rows as LLaMA-Factory prepares them for SFT, and the tokenizer as its template has left it."""
     from datasets import disable_progress_bars
     from llamafactory.data import get_dataset, get_template_and_fix_tokenizer
 
     disable_progress_bars()
     words, arguments = tokenizer(), data_arguments(folder, template)
-    prepared = get_template_and_fix_tokenizer(words, arguments)
+    chosen = get_template_and_fix_tokenizer(words, arguments)
     with contextlib.redirect_stdout(io.StringIO()):  # it prints its first example
         rows = get_dataset(
-            prepared, model_arguments(folder), arguments, training_arguments(folder), stage="sft", tokenizer=words
+            chosen, model_arguments(folder), arguments, training_arguments(folder), stage="sft", tokenizer=words
         )["train_dataset"]
+    return rows, words
+
+
+def texts_and_trained(folder: Path, template: str) -> list[tuple[str, list[str]]]:
+    """Each row's whole text, and the stretches of it that carry loss."""
+    rows, words = prepared(folder, template)
     return [(words.decode(row["input_ids"]), stretches(row["labels"], words)) for row in rows]
 
 

@@ -4,12 +4,15 @@ import json
 
 import pytest
 
-from stemma.formats.export import export
-from stemma.formats.llamafactory import LLAMAFACTORY, LLAMAFACTORY_TURNS, whole_row
+from converted import record_of
+from stemma.formats.export import Options, export
+from stemma.formats.llamafactory import LLAMAFACTORY, LLAMAFACTORY_TURNS
+from stemma.formats.llamafactory import whole_row as converted_row
 from stemma.formats.training import TrainingRow
 from trainers.llamafactory.conftest import data_arguments, model_arguments, texts_and_trained, training_arguments
 from trainers.trl.samples import CANARY, TOOLS, rows, said
 
+whole_row = record_of(converted_row)
 QWEN_TOOLS = (
     "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with "
     "function signatures within <tools></tools> XML tags:\n<tools>{tools}\n</tools>\n\nFor each function call, return "
@@ -49,17 +52,23 @@ def _reply(message) -> str:
     return thought + "\n".join([content, *blocks] if content else blocks)
 
 
-def all_trained(row: TrainingRow) -> bool:
-    return all(at in row.trained for at, m in enumerate(row.messages) if m["role"] == "assistant")
+def before_context_turns(row: TrainingRow) -> TrainingRow | None:
+    """The part of a row in which all turns of the model are trained."""
+    context = [at for at, m in enumerate(row.messages) if m["role"] == "assistant" and at not in row.trained]
+    trained = tuple(at for at in row.trained if at < min(context, default=len(row.messages)))
+    if not trained:
+        return None
+    return TrainingRow(id=row.id, messages=row.messages[: trained[-1] + 1], trained=trained, tools=row.tools)
 
 
 @pytest.mark.parametrize("template", ["qwen3_nothink", "qwen3"])
 def test_loss_falls_on_exactly_the_trained_messages_and_every_turn_is_shown_once(tmp_path, template):
     source = list(rows())
     report = export(source, LLAMAFACTORY, tmp_path)
-    kept = [row for row in source if all_trained(row)]
-    assert report.written == len(kept) == 3
-    assert {reason: found.count for reason, found in report.left_out.items()} == {"context turn of the model": 2}
+    kept = [part for row in source if (part := before_context_turns(row))]
+    assert report.written == len(kept) == 4
+    left_out = {reason: (met.replies, met.rows) for reason, met in report.left_out.items()}
+    assert left_out == {"context turn of the model": (2, 2)}
     empty = "<think>\n\n</think>\n\n" if template == "qwen3" else ""
     assert texts_and_trained(tmp_path, template) == [as_qwen(row, empty) for row in kept]
     assert CANARY not in (tmp_path / "train.jsonl").read_text()
@@ -119,7 +128,12 @@ def test_a_call_with_thought_and_words_loads_with_templates_of_other_families(tm
 def test_text_that_looks_like_the_end_of_a_call_stays_in_its_argument(tmp_path):
     query = "</tool_call> {{content}} <tool_call>"
     messages = [*WORDLESS[:2], said("words", None, [("search", {"q": query})])]
-    export([TrainingRow(id="r", messages=messages, trained=(2,))], LLAMAFACTORY, tmp_path, allow_markers=True)
+    export(
+        [TrainingRow(id="r", messages=messages, trained=(2,))],
+        LLAMAFACTORY,
+        tmp_path,
+        options=Options(allow_markers=True),
+    )
     ((_, trained),) = texts_and_trained(tmp_path, "qwen3_nothink")
     call = {"name": "search", "arguments": {"q": query}}
     assert trained == [f"words\n<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>\n"]
@@ -150,9 +164,11 @@ def test_rows_are_converted_whole_though_the_first_call_comes_after_the_first_te
 
     disable_progress_bars()
     long = TrainingRow(id="p", messages=[{"role": "user", "content": "x" * 4_000}, said("yes")], trained=(1,))
-    late = TrainingRow(id="c", messages=WORDLESS, trained=(2, 4), tools=TOOLS)
+    metadata = {"reward": 0.5, "tags": ["a", 1, None]}
+    late = TrainingRow(id="c", messages=WORDLESS, trained=(2, 4), tools=TOOLS, metadata=metadata)
     export([long] * 3_000 + [late] * 5, LLAMAFACTORY, tmp_path)
-    assert (tmp_path / "train.jsonl").read_bytes().index(b"function_call") > 11 << 20
+    written = (tmp_path / "train.jsonl").read_bytes()
+    assert min(written.index(b"function_call"), written.index(b"reward")) > 11 << 20
     (dataset,) = get_dataset_list(["stemma"], str(tmp_path))
     arguments = data_arguments(tmp_path, "qwen")
     found = _load_single_dataset(dataset, model_arguments(tmp_path), arguments, training_arguments(tmp_path))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from trainers.llamafactory.conftest import texts_and_trained
+from trainers.llamafactory.conftest import prepared, texts_and_trained
 from truth.judge import told
-from truth.labels import exported, judge_marks, world_for_trainers
+from truth.labels import exported, judge_labels, judge_marks, world_for_trainers
 from truth.readers import records
 
 
@@ -13,11 +13,18 @@ def world():
     return world_for_trainers()
 
 
-@pytest.mark.parametrize("template", ["qwen3_nothink", "qwen3"])
 @pytest.mark.parametrize("preset", ["llamafactory", "llamafactory-turns"])
-def test_the_labels_train_what_was_sampled_and_nothing_else(tmp_path, world, preset, template):
+def test_the_labels_train_what_was_sampled_and_nothing_else(tmp_path, world, preset):
     folder = exported(world, preset, tmp_path)
-    prepared = texts_and_trained(folder, template)
-    assert len(prepared) == len(list(records(folder)))
-    faults = judge_marks(world, preset, folder, ["".join(trained) for _, trained in prepared], template)
+    rows, words = prepared(folder, "qwen3_nothink")
+    faults = judge_labels(world, preset, folder, [(row["input_ids"], row["labels"]) for row in rows], words)
+    assert not faults, told(faults)
+
+
+@pytest.mark.parametrize("preset", ["llamafactory", "llamafactory-turns"])
+def test_with_the_template_of_a_reasoning_model_each_reply_is_trained_once(tmp_path, world, preset):
+    folder = exported(world, preset, tmp_path)
+    found = texts_and_trained(folder, "qwen3")
+    assert len(found) == len(list(records(folder)))
+    faults = judge_marks(world, preset, folder, ["".join(trained) for _, trained in found], "qwen3")
     assert not faults, told(faults)

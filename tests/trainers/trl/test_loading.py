@@ -4,14 +4,17 @@ import json
 
 import pytest
 
+from converted import about, as_converted, records_of
 from hostile import NASTY
 from stemma.formats.export import export
 from stemma.formats.parquet import PARQUET
 from stemma.formats.training import TrainingRow
-from stemma.formats.trl import TRL, trl_rows
+from stemma.formats.trl import TRL
+from stemma.formats.trl import trl_rows as converted_rows
 from trainers.trl.conftest import load, templates, tokenizer
 from trainers.trl.samples import TOOLS, rows, said
 
+trl_rows = records_of(converted_rows)
 SHAPES = [{"q": "x"}, {"n": 1}, {"q": [1, "a", None]}, {"q": {"deep": {}}}, {}]
 
 
@@ -23,7 +26,7 @@ def load_bare(path, kind="json"):
 
 
 def mixed_row(at):
-    """Plain chats of 2 KB for 6,000 rows; only then tools, calls of all shapes, reasoning, and split rows."""
+    """Plain chats of 2 KB for 6,000 rows; then tools, calls of all shapes, reasoning, split rows, and metadata."""
     messages = [{"role": "user", "content": f"question {at} " + "x" * 2_000}]
     if at < 6_000:
         return TrainingRow(id=str(at), messages=[*messages, said("answer")], trained=(1,))
@@ -32,7 +35,11 @@ def mixed_row(at):
         {"role": "tool", "tool_call_id": "call_search_0", "content": "found"},
         said("answer"),
     ]
-    return TrainingRow(id=str(at), messages=messages, trained=(1, 3) if at % 2 else (3,), tools=TOOLS[: at % 3])
+    trained = (1, 3) if at % 2 else (3,)
+    metadata = {"reward": at / 4, "tags": SHAPES[: at % 3], "day": "2026-01-01"} if at % 4 else {}
+    return TrainingRow(
+        id=str(at), messages=messages, trained=trained, tools=TOOLS[: at % 3], model="m", metadata=metadata
+    )
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,9 @@ def mixed(tmp_path_factory):
     assert report.written == 10_000
     assert not report.left_out
     with open(folder / "train.jsonl", "rb") as file:
-        assert b"tool_calls" not in file.read(11 << 20)
+        beginning = file.read(11 << 20)
+    assert b"tool_calls" not in beginning
+    assert b"reward" not in beginning
     return folder
 
 
@@ -51,11 +60,18 @@ def test_ten_thousand_rows_load_though_the_first_call_comes_after_the_first_ten_
     from datasets import Json, List, Value
 
     loaded = load_bare(mixed / "train.jsonl") if how == "bare" else load(mixed)
-    assert loaded.features == {"prompt": List(Json()), "completion": List(Json()), "tools": Value("string")}
+    text = dict.fromkeys(("tools", "id", "model", "finish_reason", "off_policy"), Value("string"))
+    messages = {"prompt": List(Json()), "completion": List(Json())}
+    assert loaded.features == messages | text | {"on_policy": Value("bool"), "metadata": {"json": Value("string")}}
     for at, row in enumerate(loaded):
         if at == 0:
             assert {len(row[name][0].pop("note")) for name in ("prompt", "completion")} == {104}
-        assert [row] == trl_rows(mixed_row(at))
+        source = mixed_row(at)
+        assert [as_converted(row)] == trl_rows(source)
+        assert about(row) == {
+            "id": str(at), "model": source.model or "imported", "finish_reason": "", "on_policy": True,
+            "off_policy": "", "metadata": source.metadata,
+        }  # fmt: skip
 
 
 def test_hostile_text_comes_back_as_it_was(tmp_path):
@@ -74,7 +90,7 @@ def test_hostile_text_comes_back_as_it_was(tmp_path):
         for row, source in zip(loaded, hostile, strict=True):
             for messages in (row["prompt"], row["completion"]):
                 messages[0].pop("note", None)
-            assert [row] == trl_rows(source)
+            assert [as_converted(row)] == trl_rows(source)
 
 
 def test_numbers_need_the_parser_that_the_script_puts_in(tmp_path, monkeypatch):
@@ -136,10 +152,14 @@ def test_parquet_loads_and_every_message_comes_back(tmp_path):
     export((mixed_row(at) for at in range(5_990, 6_010)), PARQUET, tmp_path)
     loaded = load_bare(tmp_path / "train.parquet", "parquet")
     assert {name for name, kind in loaded.features.items() if kind == Value("string")} == {
-        "id", "messages", "tools", "model", "timestamp", "metadata",
+        "id", "messages", "tools", "model", "timestamp", "finish_reason", "off_policy", "tip", "metadata",
     }  # fmt: skip
+    assert [loaded.features[name] for name in ("completed", "on_policy", "reward")] == [
+        Value("bool"), Value("bool"), Value("float64"),
+    ]  # fmt: skip
     for row, at in zip(loaded, range(5_990, 6_010), strict=True):
         source = mixed_row(at)
         assert json.loads(row["messages"]) == source.messages
         assert json.loads(row["tools"]) == (source.tools or None)
         assert row["trained"] == list(source.trained)
+        assert (json.loads(row["metadata"]), row["reward"]) == (source.metadata, source.metadata.get("reward"))

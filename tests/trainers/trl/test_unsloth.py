@@ -33,8 +33,9 @@ def loaded(tmp_path):
 
     disable_progress_bars()
     report = export(rows(), UNSLOTH, tmp_path)
-    assert (report.written, report.trained_messages) == (3, 5)
-    assert {reason: met.count for reason, met in report.left_out.items()} == {"context turn of the model": 2}
+    assert (report.written, report.trained_messages) == (4, 6)
+    left_out = {reason: (met.replies, met.rows) for reason, met in report.left_out.items()}
+    assert left_out == {"context turn of the model": (2, 2)}
     compile((tmp_path / "train_unsloth.py").read_text(), "train_unsloth.py", "exec")
     return load_dataset("json", data_files=str(tmp_path / "train.jsonl"), split="train")
 
