@@ -372,3 +372,13 @@ def test_what_last_call_gives_is_a_copy():
     last.call.extra["trainable"] = False
     assert graph.calls() == before
     assert len(graph.rows()) == 1
+
+
+def test_what_a_row_gives_is_a_copy_also_of_a_call_that_says_nothing():
+    graph = MessageGraph([{"role": "user", "content": "U"}])
+    graph.record({"role": "assistant", "content": "A"}, Call(model="m"))
+    for call in (graph.last_call().call, graph.rows()[0].calls[0], graph.calls()[0].call):
+        call.extra["trainable"] = False
+        call.params["temperature"] = 2
+    assert [row.trained for row in graph.rows()] == [(1,)]
+    assert graph.last_call().call == Call(model="m")
