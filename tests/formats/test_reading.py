@@ -250,3 +250,17 @@ def test_a_column_of_the_dataset_is_never_taken_for_the_conversation_whatever_it
     assert {sampled.call.model for sampled in again.calls()} == {"m"}
     assert {sampled.call.finish_reason for sampled in again.calls()} == {None}
     assert own.items() <= metadata.items()
+
+
+def test_hermes_rows_below_the_conversations_own_system_prompt_are_read_as_hermes():
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "r"},
+        {"role": "assistant", "content": "a"},
+    ]
+    (written,) = preset("hermes", "own").convert(row_of_entry({"messages": said}, "talk"))
+    graph, _ = imported(written.record)
+    assert [message.get("content") or "" for message in graph.messages()] == ["S", "q", "", "r", "a"]

@@ -227,8 +227,10 @@ def _style(entry: Mapping[str, Any], turns: list[_Turn]) -> str:
 def _looks_like_hermes(entry: Mapping[str, Any], turns: list[_Turn]) -> bool:
     if turns and is_generated(turns[0][1]):
         return True
-    if "tools" in entry or "source" in entry or "system" in entry:
+    if "source" in entry or "system" in entry:
         return False
+    if "tools" in entry:  # as `hermes` has them beside the conversation's own system prompt; others list no turns
+        return "trained_turns" in entry
     if any(role == "assistant" and _EMPTY_THINK.match(value) for role, value in turns):
         return True
     results = [json_responses(value) for role, value in turns if role == "tool"]
