@@ -131,3 +131,12 @@ def test_tokens_are_counted_with_a_tokenizer(tmp_path):
     assert report.tokens == sum(len(value.split()) for value in words)
     with pytest.raises(NotFound, match="tokenizer"):
         TemplateInspector(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "parquet"])
+@pytest.mark.parametrize("field", ["images", "audio"])
+def test_a_reply_to_what_text_cannot_show_is_left_out_wherever_the_message_holds_it(tmp_path, name, field):
+    graph = MessageGraph([{"role": "user", "content": "What is this?", field: ["aGk="]}])
+    graph.record({"role": "assistant", "content": "A cat."}, Call(model="m"))
+    report = export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path)
+    assert {reason: met.replies for reason, met in report.left_out.items()} == {"not text": 1}

@@ -36,7 +36,7 @@ from stemma.formats.entries import Columns, shaped_metadata
 from stemma.formats.hermes import has_raw_turn
 from stemma.formats.jsonl import to_line
 from stemma.formats.markers import Finding, may_hold_markers
-from stemma.formats.shapes import broken_arguments, missing_arguments, why_untrainable
+from stemma.formats.shapes import MEDIA_FIELDS, broken_arguments, missing_arguments, why_untrainable
 from stemma.formats.text_receipts import TextManifest, TextReceipts
 from stemma.formats.training import Excluded, LeftOut, TrainingRow, excluded
 
@@ -376,6 +376,9 @@ class ExportBroken(StemmaError, RuntimeError):
 
 
 def _check_parts(at: int, message: Mapping[str, Any]) -> None:
+    for field in MEDIA_FIELDS:
+        if message.get(field):
+            raise LeftOut("not text", f"message {at} has {field!r}, which training on text cannot see")
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         if not isinstance(part, str) and not (isinstance(part, dict) and part.get("type") in _TEXT_PARTS):

@@ -31,6 +31,8 @@ Message = dict[str, Any]
 Untrainable = tuple[str, str]
 """A reason, which is counted, and a detail, which explains one case."""
 
+MEDIA_FIELDS = ("audio", "images")
+"""Fields of a message, beside its content, that hold what is not text."""
 _TEXT = ("text", "output_text", "input_text")
 _THOUGHT = ("thinking", "reasoning")
 _CALL = ("tool_use", "function_call", "custom_tool_call")
@@ -67,7 +69,7 @@ def why_untrainable(message: Mapping[str, Any]) -> Untrainable | None:
         return "refusal", f"{refusal!r:.80}"
     if legacy := message.get("function_call"):
         return "function_call", f"{legacy!r:.80}"
-    for field in ("audio", "images"):
+    for field in MEDIA_FIELDS:
         if message.get(field):
             return "not text", f"it has {field!r}"
     content = message.get("content")
