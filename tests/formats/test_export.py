@@ -140,3 +140,17 @@ def test_a_reply_to_what_text_cannot_show_is_left_out_wherever_the_message_holds
     graph.record({"role": "assistant", "content": "A cat."}, Call(model="m"))
     report = export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path)
     assert {reason: met.replies for reason, met in report.left_out.items()} == {"not text": 1}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("openai", "parquet")])
+@pytest.mark.parametrize("place", ["call", "result"])
+def test_no_row_holds_a_lone_surrogate_that_an_escape_has_hidden(tmp_path, name, place):
+    hidden = r'{"x": "\ud800"}'
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": hidden if place == "call" else "{}"}}
+    graph = MessageGraph([{"role": "user", "content": "Q"}])
+    graph.record({"role": "assistant", "content": None, "tool_calls": [call]}, Call(model="m"))
+    graph.append({"role": "tool", "tool_call_id": "c", "content": hidden})
+    graph.record({"role": "assistant", "content": "A"}, Call(model="m"))
+    export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path)
+    for line in (tmp_path / "train.jsonl").read_bytes().splitlines():
+        json.dumps(json.loads(line), ensure_ascii=False).encode()

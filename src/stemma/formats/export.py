@@ -298,13 +298,15 @@ class _Exporting:
         if not self.preset.any_context:
             self.check_context(row)
         if self.preset.needs_unicode:
-            _check_unicode(row)
+            _refuse_surrogates((row.messages, row.tools, row.metadata, row.rollout))
         if self.inspector is not None:
             self.inspector.refuse(row)
         try:
             written = self.preset.convert(row)
         except (BadMessage, BadTrajectory) as problem:  # no format has a turn for it
             raise LeftOut("unknown role", str(problem)) from problem
+        if self.preset.needs_unicode:  # once more: an escape in the JSON text of a call or a result can hide one
+            _refuse_surrogates([one.record for one in written])
         if sorted(at for one in written for at in one.trained) != list(row.trained):
             raise ExportBroken(f"{self.preset.name} has lost or repeated a reply of row {row.id}; please report this")
         if not self.options.allow_markers and self.may_hold_markers(row):
@@ -386,9 +388,9 @@ def _check_parts(at: int, message: Mapping[str, Any]) -> None:
             raise LeftOut("not text", f"message {at} holds {kind!r:.80}, which training on text cannot see")
 
 
-def _check_unicode(row: TrainingRow) -> None:
+def _refuse_surrogates(value: Any) -> None:
     try:
-        msgspec.json.encode((row.messages, row.tools, row.metadata, row.rollout))
+        msgspec.json.encode(value)
     except UnicodeEncodeError as problem:
         raise LeftOut("lone surrogate", f"Arrow refuses it: {problem}") from problem
 
