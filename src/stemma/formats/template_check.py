@@ -21,7 +21,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stemma.formats.chat_template import compile_template, template_error
+from stemma.errors import BadMessage, BadTrajectory
+from stemma.formats.chat_template import compile_template
+from stemma.formats.jsonl import to_json
 from stemma.formats.openai import arguments_of, text_messages
 from stemma.formats.tokenizer import open_tokenizer, settings_beside, special_tokens, template_beside, tokenizer_file
 from stemma.formats.training import LeftOut, TrainingRow
@@ -70,14 +72,22 @@ class TemplateInspector:
             text = self._template.render(
                 messages=_rendered_messages(row), tools=row.tools or None, add_generation_prompt=False, **self._special
             )
-        except template_error():
+        except Exception:  # a stranger's program may raise anything; so do messages that no template can be given
             return None
         return str(text)
 
     def _length(self, row: TrainingRow, text: str | None) -> int:
-        texts = [turn["value"] for turn in row.turns()] if text is None else [text]
+        texts = _bare_texts(row) if text is None else [text]
         clean = [one.encode("utf-8", "replace").decode() for one in texts]
         return sum(len(found.ids) for found in self._tokenizer.encode_batch_fast(clean, add_special_tokens=False))
+
+
+def _bare_texts(row: TrainingRow) -> list[str]:
+    """The row as Hermes turns; as JSON, if there is no turn for one of its messages."""
+    try:
+        return [turn["value"] for turn in row.turns()]
+    except (BadMessage, BadTrajectory):
+        return [to_json(message) for message in row.messages]
 
 
 def _rendered_messages(row: TrainingRow) -> list[dict[str, Any]]:
