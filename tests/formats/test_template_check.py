@@ -5,6 +5,7 @@ import json
 import pytest
 
 from stemma import Call, MessageGraph
+from stemma.errors import BadRecord
 from stemma.formats.chat_template import compile_template
 from stemma.formats.export import export
 from stemma.formats.presets import preset
@@ -116,3 +117,8 @@ def test_rows_that_no_template_takes_are_written_as_without_one(folder, tmp_path
     told = export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path / "out", inspector=inspector)
     assert (told.trained_messages, told.left_out) == (1, {})
     assert told.template == (None if template is None else {"rows": 1, "rows refused": 1})
+
+
+def test_what_is_no_template_is_said_at_once(folder):
+    with pytest.raises(BadRecord, match="chat template"):
+        TemplateInspector(folder("{% for %}"))

@@ -9,7 +9,7 @@ that it renders.
 import json
 from typing import Any
 
-from stemma.errors import MissingExtra
+from stemma.errors import BadRecord, MissingExtra
 
 
 def compile_template(source: str) -> Any:
@@ -26,7 +26,10 @@ def compile_template(source: str) -> Any:
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda pattern: ""
-    return environment.from_string(source)
+    try:
+        return environment.from_string(source)
+    except error as problem:
+        raise BadRecord(f"the chat template is none that jinja reads: {problem}") from problem
 
 
 def template_error() -> type[Exception]:
