@@ -154,3 +154,18 @@ def test_no_row_holds_a_lone_surrogate_that_an_escape_has_hidden(tmp_path, name,
     export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path)
     for line in (tmp_path / "train.jsonl").read_bytes().splitlines():
         json.dumps(json.loads(line), ensure_ascii=False).encode()
+
+
+def test_two_exports_into_one_place_are_never_mixed(tmp_path):
+    def rows(second):
+        yield row(0)
+        if second:
+            with pytest.raises(NotWritten, match="another export"):
+                export([row(1, answer="B")], preset("openai"), tmp_path)
+        yield row(2)
+
+    assert export(rows(second=True), preset("openai"), tmp_path).written == 2
+    said = [json.loads(line)["messages"][1]["content"] for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    assert said == ["A", "A"]
+    assert not list(tmp_path.glob("*.partial"))
+    assert export([row(1, answer="B")], preset("openai"), tmp_path).written == 1

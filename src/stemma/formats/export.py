@@ -21,7 +21,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from hashlib import file_digest
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
@@ -437,29 +438,44 @@ class Lines:
 
 
 class Whole:
-    """A file that appears under its name when the block ends well, and not at all otherwise."""
+    """A file that appears under its name when the block ends well, and not at all otherwise.
+
+    Nobody else can write it meanwhile: a second writer gets `NotWritten` at once.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.partial = path, path.with_name(path.name + ".partial")
 
     def __enter__(self) -> IO[bytes]:
-        self.file = open(self.partial, "wb", buffering=1 << 20)
+        self.file = open(self.partial, "ab", buffering=1 << 20)
+        try:
+            flock(self.file, LOCK_EX | LOCK_NB)
+            if not os.path.samestat(os.fstat(self.file.fileno()), os.stat(self.partial)):
+                raise BlockingIOError  # opened just before the other writer gave it its final name
+        except (BlockingIOError, FileNotFoundError) as problem:
+            self.file.close()
+            raise NotWritten(f"{self.path}: another export is writing it; name another place") from problem
+        self.file.truncate(0)
+        self.file.seek(0)
         return self.file
 
     def __exit__(self, kind: type[BaseException] | None, trouble: BaseException | None, _: object) -> None:
+        whole = False
         try:
             if isinstance(trouble, OSError) and trouble.filename is None:  # a write, which does not say where
                 raise trouble
             if kind is None:
                 self.file.flush()
                 os.fsync(self.file.fileno())
-            self.file.close()
-            if kind is None:
                 os.replace(self.partial, self.path)
+                whole = True
         except OSError as problem:
             raise NotWritten(f"{self.path}: {problem}; the file was not written") from problem
-        finally:
-            self.partial.unlink(missing_ok=True)
+        finally:  # while it is locked: afterwards the name may be another writer's
+            if not whole:
+                self.partial.unlink(missing_ok=True)
+            with suppress(OSError):  # what is not on the disk by now was said above
+                self.file.close()
 
 
 def write_whole(path: Path, content: bytes) -> None:
