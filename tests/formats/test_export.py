@@ -169,3 +169,14 @@ def test_two_exports_into_one_place_are_never_mixed(tmp_path):
     assert said == ["A", "A"]
     assert not list(tmp_path.glob("*.partial"))
     assert export([row(1, answer="B")], preset("openai"), tmp_path).written == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_with_a_key_twice_are_trained_as_they_were_or_not_at_all(tmp_path, name):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": {"b": 1, "b": 2}}'}}
+    graph = MessageGraph([{"role": "user", "content": "Q"}])
+    graph.record({"role": "assistant", "content": None, "tool_calls": [call]}, Call(model="m"))
+    report = export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path)
+    carried = name in ("openai", "parquet")
+    assert report.trained_messages == carried
+    assert list(report.left_out) == ([] if carried else ["arguments are not an object"])
