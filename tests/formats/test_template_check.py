@@ -95,7 +95,9 @@ def test_templates_write_json_as_models_see_it_and_may_mark_what_is_generated():
     assert template.render(x={"a": "<é>"}) == '{"a": "<é>"}|{\n "a": "<é>"\n}'
 
 
-@pytest.mark.parametrize("template", ["{{ 1 / 0 }}", "{{ 'a' + 1 }}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"])
+@pytest.mark.parametrize(
+    "template", ["{{ 1 / 0 }}", "{{ 'a' + 1 }}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"]
+)
 def test_a_template_that_fails_in_any_way_refuses_the_row(folder, tmp_path, template):
     told = report(folder(template), tmp_path / "out")
     assert told.template == {"rows": 1, "rows refused": 1}
@@ -106,8 +108,11 @@ def test_a_template_that_fails_in_any_way_refuses_the_row(folder, tmp_path, temp
 @pytest.mark.parametrize("max_length", [None, 1000])
 @pytest.mark.parametrize(
     ("name", "before"),
-    [("openai", {"role": "user", "content": "q"}), ("parquet", {"role": "user", "content": [{"type": "image"}]})]
-    + [("parquet", {"role": "narrator", "content": "q"})],
+    [
+        ("openai", {"role": "user", "content": "q"}),
+        ("parquet", {"role": "user", "content": [{"type": "image"}]}),
+        ("parquet", {"role": "narrator", "content": "q"}),
+    ],
 )
 def test_rows_that_no_template_takes_are_written_as_without_one(folder, tmp_path, template, max_length, name, before):
     broken = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{cut"}}

@@ -72,7 +72,7 @@ class TemplateInspector:
             text = self._template.render(
                 messages=_rendered_messages(row), tools=row.tools or None, add_generation_prompt=False, **self._special
             )
-        except Exception:  # a stranger's program may raise anything; so do messages that no template can be given
+        except Exception:  # noqa: BLE001  a stranger's program may raise anything; so do messages that none takes
             return None
         return str(text)
 
