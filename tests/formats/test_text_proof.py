@@ -206,3 +206,14 @@ def test_a_sound_export_of_a_call_is_proven_whatever_is_said_beside_it(tmp_path,
     graph.record({"role": "assistant", "content": said, "reasoning": reasoning, "tool_calls": calls}, Call(model="m"))
     assert export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path).trained_messages == 1
     assert findings(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_without_content_is_proven(tmp_path, name):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    graph = MessageGraph([{"role": "user", "content": "Q"}])
+    graph.record({"role": "assistant", "content": "", "tool_calls": [call]}, Call(model="m"))
+    graph.append({"role": "tool", "tool_call_id": "c", "content": None})
+    graph.record({"role": "assistant", "content": "A"}, Call(model="m"))
+    export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path)
+    assert findings(tmp_path) == []

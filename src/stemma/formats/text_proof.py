@@ -533,8 +533,8 @@ def _results_fit(results: list[str], text: str) -> bool:
 
 
 def _same_result(result: str, said: Any) -> bool:
-    if isinstance(said, str):
-        return said == result
+    if isinstance(said, str) or said is None:  # null, where the tool said nothing
+        return (said or "") == result
     try:
         return _sorted_json(json.loads(result)) == _sorted_json(said)
     except ValueError:
