@@ -379,3 +379,13 @@ def test_whatever_is_false_makes_a_call_untrainable(said):
     graph = MessageGraph([{"role": "user", "content": "q"}])
     graph.record({"role": "assistant", "content": "a"}, Call(model="m", extra={"trainable": said}))
     assert graph.rows() == []
+
+
+def test_what_a_row_gives_is_a_copy_also_of_a_call_that_says_nothing():
+    graph = MessageGraph([{"role": "user", "content": "U"}])
+    graph.record({"role": "assistant", "content": "A"}, Call(model="m"))
+    for call in (graph.last_call().call, graph.rows()[0].calls[0], graph.calls()[0].call):
+        call.extra["trainable"] = False
+        call.params["temperature"] = 2
+    assert [row.trained for row in graph.rows()] == [(1,)]
+    assert graph.last_call().call == Call(model="m")

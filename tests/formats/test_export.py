@@ -134,3 +134,52 @@ def test_tokens_are_counted_with_a_tokenizer(tmp_path):
     assert report.tokens == sum(len(value.split()) for value in words)
     with pytest.raises(NotFound, match="tokenizer"):
         TemplateInspector(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "parquet"])
+@pytest.mark.parametrize("field", ["images", "audio"])
+def test_a_reply_to_what_text_cannot_show_is_left_out_wherever_the_message_holds_it(tmp_path, name, field):
+    graph = MessageGraph([{"role": "user", "content": "What is this?", field: ["aGk="]}])
+    graph.record({"role": "assistant", "content": "A cat."}, Call(model="m"))
+    report = export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path)
+    assert {reason: met.replies for reason, met in report.left_out.items()} == {"not text": 1}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("openai", "parquet")])
+@pytest.mark.parametrize("place", ["call", "result"])
+def test_no_row_holds_a_lone_surrogate_that_an_escape_has_hidden(tmp_path, name, place):
+    hidden = r'{"x": "\ud800"}'
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": hidden if place == "call" else "{}"}}
+    graph = MessageGraph([{"role": "user", "content": "Q"}])
+    graph.record({"role": "assistant", "content": None, "tool_calls": [call]}, Call(model="m"))
+    graph.append({"role": "tool", "tool_call_id": "c", "content": hidden})
+    graph.record({"role": "assistant", "content": "A"}, Call(model="m"))
+    export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path)
+    for line in (tmp_path / "train.jsonl").read_bytes().splitlines():
+        json.dumps(json.loads(line), ensure_ascii=False).encode()
+
+
+def test_two_exports_into_one_place_are_never_mixed(tmp_path):
+    def rows(second):
+        yield row(0)
+        if second:
+            with pytest.raises(NotWritten, match="another export"):
+                export([row(1, answer="B")], preset("openai"), tmp_path)
+        yield row(2)
+
+    assert export(rows(second=True), preset("openai"), tmp_path).written == 2
+    said = [json.loads(line)["messages"][1]["content"] for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    assert said == ["A", "A"]
+    assert not list(tmp_path.glob("*.partial"))
+    assert export([row(1, answer="B")], preset("openai"), tmp_path).written == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_with_a_key_twice_are_trained_as_they_were_or_not_at_all(tmp_path, name):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": {"b": 1, "b": 2}}'}}
+    graph = MessageGraph([{"role": "user", "content": "Q"}])
+    graph.record({"role": "assistant", "content": None, "tool_calls": [call]}, Call(model="m"))
+    report = export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path)
+    carried = name in ("openai", "parquet")
+    assert report.trained_messages == carried
+    assert list(report.left_out) == ([] if carried else ["arguments are not an object"])

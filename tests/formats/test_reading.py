@@ -230,3 +230,37 @@ def test_rows_of_llamafactory_are_read_as_the_messages_they_were_made_of():
 def test_a_turn_of_calls_in_which_there_are_none_is_refused(value):
     with pytest.raises(BadRecord, match="turn 0 is from 'function_call'"):
         read_entry({"conversations": [{"from": "function_call", "value": value}]})
+
+
+@pytest.mark.parametrize("name", ["openai", "hermes", "sharegpt", "trl", "axolotl", "llamafactory", "unsloth"])
+def test_a_column_of_the_dataset_is_never_taken_for_the_conversation_whatever_its_name(name):
+    own = {
+        "system": "You are another.",
+        "model": "judge",
+        "finish_reason": "length",
+        "on_policy": False,
+        "timestamp": "noon",
+        "completed": False,
+    }
+    graph, _ = imported({"messages": MESSAGES, "model": "m", "metadata": own})
+    (row,) = [row for row in rows_of_graph(graph, own, name="talk") if isinstance(row, TrainingRow)]
+    (written,) = preset(name).convert(row)
+    again, metadata = imported({**written.record, "model": "m", "metadata": own})
+    assert [message["role"] for message in again] == ["user", "assistant", "user", "assistant"]
+    assert {sampled.call.model for sampled in again.calls()} == {"m"}
+    assert {sampled.call.finish_reason for sampled in again.calls()} == {None}
+    assert own.items() <= metadata.items()
+
+
+def test_hermes_rows_below_the_conversations_own_system_prompt_are_read_as_hermes():
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "r"},
+        {"role": "assistant", "content": "a"},
+    ]
+    (written,) = preset("hermes", "own").convert(row_of_entry({"messages": said}, "talk"))
+    graph, _ = imported(written.record)
+    assert [message.get("content") or "" for message in graph.messages()] == ["S", "q", "", "r", "a"]

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from stemma import Call, MessageGraph
+from stemma.errors import BadRecord
 from stemma.formats.chat_template import compile_template
 from stemma.formats.export import export
 from stemma.formats.presets import preset
@@ -92,3 +93,37 @@ def test_tokens_are_counted_as_hermes_text_where_there_is_no_template(folder, tm
 def test_templates_write_json_as_models_see_it_and_may_mark_what_is_generated():
     template = compile_template("{% generation %}{{ x | tojson }}{% endgeneration %}|{{ x | tojson(indent=1) }}")
     assert template.render(x={"a": "<é>"}) == '{"a": "<é>"}|{\n "a": "<é>"\n}'
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ 1 / 0 }}", "{{ 'a' + 1 }}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"]
+)
+def test_a_template_that_fails_in_any_way_refuses_the_row(folder, tmp_path, template):
+    told = report(folder(template), tmp_path / "out")
+    assert told.template == {"rows": 1, "rows refused": 1}
+    assert told.trained_messages == 2
+
+
+@pytest.mark.parametrize("template", [WHOLE, None])
+@pytest.mark.parametrize("max_length", [None, 1000])
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        ("openai", {"role": "user", "content": "q"}),
+        ("parquet", {"role": "user", "content": [{"type": "image"}]}),
+        ("parquet", {"role": "narrator", "content": "q"}),
+    ],
+)
+def test_rows_that_no_template_takes_are_written_as_without_one(folder, tmp_path, template, max_length, name, before):
+    broken = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{cut"}}
+    graph = MessageGraph([before])
+    graph.record({"role": "assistant", "content": "", "tool_calls": [broken]}, Call(model="m"))
+    inspector = TemplateInspector(folder(template), max_length)
+    told = export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path / "out", inspector=inspector)
+    assert (told.trained_messages, told.left_out) == (1, {})
+    assert told.template == (None if template is None else {"rows": 1, "rows refused": 1})
+
+
+def test_what_is_no_template_is_said_at_once(folder):
+    with pytest.raises(BadRecord, match="chat template"):
+        TemplateInspector(folder("{% for %}"))

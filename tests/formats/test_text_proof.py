@@ -195,3 +195,25 @@ def test_a_parquet_cell_that_is_changed_is_found(tmp_path):
 def test_the_manifest_of_tokens_is_not_taken_for_one_of_text(tmp_path):
     (tmp_path / "manifest.json").write_bytes(msgspec.json.encode({"preset": "tokens"}))
     assert text_manifest(tmp_path / "manifest.json") is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("said", [None, "", " \n", "[1] so", "</REASONING_SCRATCHPAD>", "<REASONING_SCRATCHPAD>hm"])
+@pytest.mark.parametrize("reasoning", [None, "because"])
+def test_a_sound_export_of_a_call_is_proven_whatever_is_said_beside_it(tmp_path, name, said, reasoning):
+    graph = MessageGraph([{"role": "user", "content": "Q"}])
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    graph.record({"role": "assistant", "content": said, "reasoning": reasoning, "tool_calls": calls}, Call(model="m"))
+    assert export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path).trained_messages == 1
+    assert findings(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_without_content_is_proven(tmp_path, name):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    graph = MessageGraph([{"role": "user", "content": "Q"}])
+    graph.record({"role": "assistant", "content": "", "tool_calls": [call]}, Call(model="m"))
+    graph.append({"role": "tool", "tool_call_id": "c", "content": None})
+    graph.record({"role": "assistant", "content": "A"}, Call(model="m"))
+    export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path)
+    assert findings(tmp_path) == []

@@ -78,7 +78,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The same with dicts of its own; what it holds was checked when it was made."""
         twin: Call = super().__copy__()  # type: ignore[misc]  # msgspec has it, its stubs do not
         for field in ("tools", "params", "usage", "extra"):
-            if value := getattr(self, field):
+            if (value := getattr(self, field)) is not None:
                 force_setattr(twin, field, copy_plain(value))
         return twin
 

@@ -15,7 +15,7 @@ from stemma.core.canonical import canonical, decode, encode, plain
 from stemma.core.ids import Id, digest
 from stemma.errors import BadMessage
 
-REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking", "reasoning_details")
+REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking", "reasoning_details", "thinking_blocks", "tool_plan")
 """Where providers put a reply's reasoning: text, save for `reasoning_details`, a list of objects."""
 RAW_TURN = "raw_turn"
 """The field of a message that holds the turn of a trajectory file from which it was read; no model sees it."""

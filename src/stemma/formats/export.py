@@ -20,8 +20,9 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from hashlib import file_digest
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
@@ -30,13 +31,14 @@ import msgspec
 
 from stemma.core.call import encode_tools
 from stemma.core.canonical import encode
-from stemma.core.message import RAW_TURN
+from stemma.core.message import RAW_TURN, REASONING_FIELDS
 from stemma.errors import BadMessage, BadName, BadRecord, BadTrajectory, NotWritten, StemmaError
+from stemma.formats.api import join_reasoning, structured_reasoning
 from stemma.formats.entries import Columns, shaped_metadata
 from stemma.formats.hermes import has_raw_turn
 from stemma.formats.jsonl import to_line
 from stemma.formats.markers import Finding, may_hold_markers
-from stemma.formats.shapes import broken_arguments, missing_arguments, why_untrainable
+from stemma.formats.shapes import MEDIA_FIELDS, broken_arguments, missing_arguments, why_untrainable
 from stemma.formats.text_receipts import TextManifest, TextReceipts
 from stemma.formats.training import Excluded, LeftOut, TrainingRow, excluded
 
@@ -44,6 +46,7 @@ RECEIPTS, MANIFEST = "receipts.jsonl", "manifest.json"
 
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _LOOKS_LIKE_A_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T][\d:Z+-]*)?")
+_REASONING = frozenset(REASONING_FIELDS)
 _BROKEN = "arguments are not an object"
 _BROKEN_WRITTEN = "broken arguments written as {}"
 
@@ -259,10 +262,19 @@ class _Exporting:
             return "trained message of another role", f"its role is {message.get('role')!r}"
         if self.is_raw(message):
             return None
-        if why := why_untrainable(message):
+        if why := why_untrainable(message) or self.unspoken(message):
             return why
         broken = self.broken(message)
         return (_BROKEN, broken) if broken else None
+
+    def unspoken(self, message: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Why a dialect of trajectories would not write all reasoning of a reply: it takes the first field with some."""
+        reasoning = message.get("reasoning")
+        if self.preset.style is None or not isinstance(reasoning, str) or not reasoning.strip():
+            return None
+        if len(message.keys() & _REASONING) < 2 or join_reasoning(structured_reasoning(message)) == reasoning:
+            return None
+        return "reasoning in two fields", "they differ, and a trajectory has the first only"
 
     def is_raw(self, message: Mapping[str, Any]) -> bool:
         """Whether a message is written as the turn that it was read from, whatever its shape."""
@@ -309,30 +321,33 @@ class _Exporting:
         if not self.preset.any_context:
             self.check_context(row)
         if self.preset.needs_unicode:
-            _check_unicode(row)
+            _refuse_surrogates((row.messages, row.tools, row.metadata, row.rollout))
         try:
             written = self.preset.convert(row)
         except (BadMessage, BadTrajectory) as problem:  # no format has a turn for it
             raise LeftOut("unknown role", str(problem)) from problem
+        if sorted(at for one in written for at in one.trained) != list(row.trained):
+            raise ExportBroken(f"{self.preset.name} has lost or repeated a reply of row {row.id}; please report this")
+        self.check_written(row, written)
+        return written
+
+    def check_written(self, row: TrainingRow, written: list[Written]) -> None:
+        """That a trainer can take the records: not too long, valid text, no control markers."""
         if self.inspector is not None:
             for one in written:
                 self.inspector.refuse(one.record)
-        if sorted(at for one in written for at in one.trained) != list(row.trained):
-            raise ExportBroken(f"{self.preset.name} has lost or repeated a reply of row {row.id}; please report this")
+        if self.preset.needs_unicode and any(b"\\u" in body for body in _bodies(row)):
+            _refuse_surrogates([one.record for one in written])  # an escape in JSON text can hide one
         if not self.options.allow_markers and self.may_hold_markers(row):
             for one in written:
                 if found := self.preset.markers(one.record if one.scanned is None else one.scanned):
                     raise LeftOut("control marker", found[0].reason)
-        return written
 
     def may_hold_markers(self, row: TrainingRow) -> bool:
         """False if nothing that was recorded of a row holds a control marker: what the format adds is structure."""
         if row.tools is not self.tools[0]:
             self.tools = row.tools, may_hold_markers(encode_tools(row.tools))
-        if self.tools[1] or not row.source.line:
-            return self.tools[1] or may_hold_markers(encode(row.messages))
-        line = row.source.line[: row.source.place(len(row.messages) - 1) + 1]
-        return any(may_hold_markers(message.body) for message in line)
+        return self.tools[1] or any(map(may_hold_markers, _bodies(row)))
 
     def check_context(self, row: TrainingRow) -> None:
         """That the format can carry every message that stands before a trained one."""
@@ -340,7 +355,8 @@ class _Exporting:
             if message.get("role") != "assistant":
                 _check_parts(at, message)
             elif at not in row.trained and not self.is_raw(message):
-                if (why := why_untrainable(message)) and why[0] != "empty reply":
+                why = why_untrainable(message) or self.unspoken(message)
+                if why and why[0] != "empty reply":
                     raise LeftOut(f"context: {why[0]}", f"message {at}: {why[1]}")
                 if broken := self.broken(message):
                     raise LeftOut(f"context: {_BROKEN}", f"message {at}: {broken}")
@@ -392,7 +408,18 @@ class ExportBroken(StemmaError, RuntimeError):
     """A preset that does not account for every reply: a fault of ours, which stops the export."""
 
 
+def _bodies(row: TrainingRow) -> Iterator[bytes]:
+    """What was recorded of a row, as JSON."""
+    if not row.source.line:
+        yield encode(row.messages)
+    for message in row.source.line[: row.source.place(len(row.messages) - 1) + 1]:
+        yield message.body
+
+
 def _check_parts(at: int, message: Mapping[str, Any]) -> None:
+    for field in MEDIA_FIELDS:
+        if message.get(field):
+            raise LeftOut("not text", f"message {at} has {field!r}, which training on text cannot see")
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         if not isinstance(part, str) and not (isinstance(part, dict) and part.get("type") in _TEXT_PARTS):
@@ -400,9 +427,9 @@ def _check_parts(at: int, message: Mapping[str, Any]) -> None:
             raise LeftOut("not text", f"message {at} holds {kind!r:.80}, which training on text cannot see")
 
 
-def _check_unicode(row: TrainingRow) -> None:
+def _refuse_surrogates(value: Any) -> None:
     try:
-        msgspec.json.encode((row.messages, row.tools, row.metadata, row.rollout))
+        msgspec.json.encode(value)
     except UnicodeEncodeError as problem:
         raise LeftOut("lone surrogate", f"Arrow refuses it: {problem}") from problem
 
@@ -449,29 +476,44 @@ class Lines:
 
 
 class Whole:
-    """A file that appears under its name when the block ends well, and not at all otherwise."""
+    """A file that appears under its name when the block ends well, and not at all otherwise.
+
+    Nobody else can write it meanwhile: a second writer gets `NotWritten` at once.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.partial = path, path.with_name(path.name + ".partial")
 
     def __enter__(self) -> IO[bytes]:
-        self.file = open(self.partial, "wb", buffering=1 << 20)
+        self.file = open(self.partial, "ab", buffering=1 << 20)
+        try:
+            flock(self.file, LOCK_EX | LOCK_NB)
+            if not os.path.samestat(os.fstat(self.file.fileno()), os.stat(self.partial)):
+                raise BlockingIOError  # opened just before the other writer gave it its final name
+        except (BlockingIOError, FileNotFoundError) as problem:
+            self.file.close()
+            raise NotWritten(f"{self.path}: another export is writing it; name another place") from problem
+        self.file.truncate(0)
+        self.file.seek(0)
         return self.file
 
     def __exit__(self, kind: type[BaseException] | None, trouble: BaseException | None, _: object) -> None:
+        whole = False
         try:
             if isinstance(trouble, OSError) and trouble.filename is None:  # a write, which does not say where
                 raise trouble
             if kind is None:
                 self.file.flush()
                 os.fsync(self.file.fileno())
-            self.file.close()
-            if kind is None:
                 os.replace(self.partial, self.path)
+                whole = True
         except OSError as problem:
             raise NotWritten(f"{self.path}: {problem}; the file was not written") from problem
-        finally:
-            self.partial.unlink(missing_ok=True)
+        finally:  # while it is locked: afterwards the name may be another writer's
+            if not whole:
+                self.partial.unlink(missing_ok=True)
+            with suppress(OSError):  # what is not on the disk by now was said above
+                self.file.close()
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -43,6 +43,8 @@ _Call = tuple[Any, str, str]
 """A tool call: its id if it has one, the name, and how it is written."""
 
 STYLES = ("hermes", "sharegpt")
+REWRITTEN = "reply not spelled as it was sampled"
+"""How a row can differ from what the model said because of the format."""
 UNKNOWN = "unknown"
 """The name of a tool that nothing tells."""
 EMPTY_THINK = {"hermes": "<think>\n</think>\n", "sharegpt": ""}
@@ -139,6 +141,15 @@ def _json_of_tools(tools: list[Any]) -> str:
         return _to_json(tools)
     except _NOT_JSON as error:
         raise BadTrajectory(f"the tools cannot be written as JSON: {error}") from error
+
+
+def is_respelled(message: Mapping[str, Any]) -> bool:
+    """Whether a reply's text is written otherwise than it was sampled: without blank space around it, or other tags."""
+    content = message.get("content")
+    if not isinstance(content, str) or not content or RAW_TURN in message:
+        return False
+    blank = content.isspace() if message.get("tool_calls") else content.strip() != content
+    return blank or _SCRATCHPAD in content
 
 
 def convert_scratchpad_to_think(text: str) -> str:

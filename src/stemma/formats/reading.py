@@ -12,7 +12,7 @@ said so. Any other value is an error: a weight of 0.5 can be neither kept nor ig
 
 A `system` column is the conversation's first message. `model`, `finish_reason`, `timestamp`, `completed` and
 `on_policy` are about how the replies were sampled, and `finish_reason` is that of the last trained one. All other
-columns are the dataset's own. `tests/formats/test_reading.py` proves it.
+columns are the dataset's own, and so is all that stands in `metadata`. `tests/formats/test_reading.py` proves it.
 """
 
 from collections.abc import Mapping
@@ -72,6 +72,10 @@ def read_entry(entry: Mapping[str, Any], kind: Kind | None = None) -> Entry:
             messages, trained = [leading, *messages], [at + 1 for at in trained]
     about = {name: columns.pop(name) for name, kinds in _ABOUT.items() if type(columns.get(name, ...)) in kinds}
     about = {name: value for name, value in about.items() if value not in (None, "")}
+    own = _own_columns(entry)
+    if "model" not in entry and isinstance(own.get("model"), str):  # where batch files of the incumbent have it
+        about["model"] = own["model"]
+    columns |= own
     return Entry(messages=messages, tools=tools, trained=tuple(trained), columns=columns, **about)
 
 
@@ -158,12 +162,16 @@ def _tools(tools: Any) -> list[dict[str, Any]] | None:
 
 
 def _columns(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """All of an entry that is not its conversation: its own columns, and those in `metadata`, which come first."""
+    """All of an entry beside its conversation, but for what is in its `metadata`."""
     left = (*_CONVERSATION, *(("prompt", "completion") if isinstance(entry.get("completion"), list) else ()))
     about = {key: value for key, value in entry.items() if key not in left}
     if about.get("source") == "stemma":  # what `sharegpt_entry` writes
         del about["source"]
     if isinstance(about.get("metadata"), dict):
         del about["metadata"]
-        about |= entry_metadata(entry)
     return about
+
+
+def _own_columns(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What the dataset says in `metadata`: none of it is about the conversation, whatever its name."""
+    return entry_metadata(entry) if isinstance(entry.get("metadata"), dict) else {}

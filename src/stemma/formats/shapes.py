@@ -19,6 +19,8 @@ reason, because some formats carry them as the string that was received: for tho
 `broken_arguments`. `tests/formats/test_shapes.py` proves it.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +33,9 @@ Message = dict[str, Any]
 Untrainable = tuple[str, str]
 """A reason, which is counted, and a detail, which explains one case."""
 
+_KEY = re.compile(r'"\s*:')
+MEDIA_FIELDS = ("audio", "images")
+"""Fields of a message, beside its content, that hold what is not text."""
 _TEXT = ("text", "output_text", "input_text")
 _THOUGHT = ("thinking", "reasoning")
 _CALL = ("tool_use", "function_call", "custom_tool_call")
@@ -67,7 +72,7 @@ def why_untrainable(message: Mapping[str, Any]) -> Untrainable | None:
         return "refusal", f"{refusal!r:.80}"
     if legacy := message.get("function_call"):
         return "function_call", f"{legacy!r:.80}"
-    for field in ("audio", "images"):
+    for field in MEDIA_FIELDS:
         if message.get(field):
             return "not text", f"it has {field!r}"
     content = message.get("content")
@@ -83,7 +88,8 @@ def why_untrainable(message: Mapping[str, Any]) -> Untrainable | None:
 def broken_arguments(message: Mapping[str, Any]) -> str | None:
     """The first tool call of a chat message whose arguments are not a JSON object; None if all are.
 
-    An empty string is not one either: a template would write `{}`, which nobody sampled.
+    One in which a key is there twice counts as none, for it cannot be parsed and written again. So does an empty
+    string: a template would write `{}`, which nobody sampled.
     """
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
@@ -107,9 +113,29 @@ def _is_object(arguments: Any) -> bool:
     if not isinstance(arguments, str):
         return isinstance(arguments, dict)
     try:
-        return type(from_json(arguments.encode("utf-8", "surrogatepass"))) is dict
+        if type(from_json(arguments.encode("utf-8", "surrogatepass"))) is not dict:
+            return False
     except BadRecord:
         return False
+    return not _repeats_a_key(arguments)
+
+
+def _repeats_a_key(text: str) -> bool:
+    """Whether an object in some JSON has a key twice: read and written again, one of the two would be gone."""
+    if len(_KEY.findall(text)) < 2:
+        return False
+    try:
+        json.loads(text, object_pairs_hook=_refuse_repeated)
+    except ValueError:
+        return True
+    return False
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 def _may_need_mapping(message: Mapping[str, Any]) -> bool:
@@ -366,6 +392,8 @@ def _why_hidden(message: Mapping[str, Any]) -> Untrainable | None:
 
 def _why_empty(message: Mapping[str, Any]) -> Untrainable | None:
     calls = any(call is not None for call in message.get("tool_calls") or ())
-    if message.get("content") or calls or structured_reasoning(message):
+    content = message.get("content")
+    said = content.strip() if isinstance(content, str) else content
+    if said or calls or structured_reasoning(message):
         return None
     return "empty reply", "it has no text, no reasoning and no tool call"

@@ -32,6 +32,10 @@ _ROLES = {"human": "user", "tool": "user", "observation": "user", "gpt": "assist
 """The roles of turns whose value is text already; a tool's is then the user's, as trainers map them."""
 
 
+_FAILURES = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+"""What a template runs into that was not written for such a row."""
+
+
 class TemplateInspector:
     """Renders and counts records, one at a time."""
 
@@ -72,7 +76,7 @@ class TemplateInspector:
         about = {"messages": _messages(record), "tools": _tools(record) or None, "add_generation_prompt": False}
         try:
             return str(self._template.render(**about, **self._special))
-        except (template_error(), TypeError, ValueError):  # what templates raise, and what they run into
+        except (template_error(), *_FAILURES):
             return None
 
     def _length(self, messages: list[Message], text: str | None) -> int:

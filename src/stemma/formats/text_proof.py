@@ -452,26 +452,39 @@ def _says(preset: str, named: set[str], turn: Turn, text: str) -> bool:
     if turn.raw is not None and text == turn.raw:
         return True
     empty = "<think>\n</think>\n" if any(name.startswith("empty think") for name in named) else ""
-    content = turn.text.replace("<REASONING_SCRATCHPAD>", "<think>").replace("</REASONING_SCRATCHPAD>", "</think>")
-    gap = "\n\n" if preset.startswith("llamafactory") else "\n"
+    of_llamafactory = preset.startswith("llamafactory")
+    content, gap = (turn.text, "\n\n") if of_llamafactory else (_with_think_tags(turn.text), "\n")
+    words = content if of_llamafactory or content.strip() else ""
     thought = f"<think>\n{turn.reasoning}\n</think>{gap}" if turn.reasoning else ""
     for begin in dict.fromkeys((thought, thought or empty)):
         if not turn.calls and text.strip() == f"{begin}{content}".strip():
             return True
-        if turn.calls and _calls_after(text, begin, content, turn.calls, named):
+        if turn.calls and _calls_after(text, begin, words, turn.calls, named):
             return True
     return False
 
 
-def _calls_after(text: str, begin: str, content: str, calls: tuple[tuple[str, str], ...], named: set[str]) -> bool:
-    words = content if content.strip() else ""
-    head, bare, tail = text.partition("<tool_call>\n") if not text.startswith("[") else ("", "", text)
+def _with_think_tags(text: str) -> str:
+    """A text with a scratchpad as trajectories have it."""
+    if "<REASONING_SCRATCHPAD>" not in text:
+        return text
+    return text.replace("<REASONING_SCRATCHPAD>", "<think>").replace("</REASONING_SCRATCHPAD>", "</think>")
+
+
+def _calls_after(text: str, begin: str, words: str, calls: tuple[tuple[str, str], ...], named: set[str]) -> bool:
+    if text.startswith("[") and not begin and not words:  # a list of calls without a word
+        return _are_calls([text], calls, named)
+    head, bare, tail = text.partition("<tool_call>\n")
     while bare and head.rstrip("\n") != f"{begin}{words}".rstrip("\n"):  # the words may themselves speak of a tag
         more, bare, tail = tail.partition("<tool_call>\n")
         head = f"{head}<tool_call>\n{more}"
-    if not bare and (begin or words):
+    if not bare:
         return False
     bodies = [body.removesuffix("\n").removesuffix("\n</tool_call>") for body in tail.split("<tool_call>\n")]
+    return _are_calls(bodies, calls, named)
+
+
+def _are_calls(bodies: list[str], calls: tuple[tuple[str, str], ...], named: set[str]) -> bool:
     said = [json.loads(body) for body in bodies]
     flat = [one for body in said for one in (body if isinstance(body, list) else [body])]
     broken = any(name.startswith("broken arguments") for name in named)
@@ -520,8 +533,8 @@ def _results_fit(results: list[str], text: str) -> bool:
 
 
 def _same_result(result: str, said: Any) -> bool:
-    if isinstance(said, str):
-        return said == result
+    if isinstance(said, str) or said is None:  # null, where the tool said nothing
+        return (said or "") == result
     try:
         return _sorted_json(json.loads(result)) == _sorted_json(said)
     except ValueError:

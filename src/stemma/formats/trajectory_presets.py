@@ -19,14 +19,13 @@ from stemma.formats.api import text_of
 from stemma.formats.axolotl import hermes_mapping
 from stemma.formats.entries import Columns, shaped_metadata
 from stemma.formats.export import Preset, Written, compact_json
-from stemma.formats.hermes import Turn, calls_of, sharegpt_entry, system_prompt
+from stemma.formats.hermes import REWRITTEN, Turn, calls_of, is_respelled, sharegpt_entry, system_prompt
 from stemma.formats.markers import Finding, find_markers
 from stemma.formats.openai import DEVELOPER, markers_of_tools
 from stemma.formats.training import LeftOut, TrainingRow
 
 SYSTEM_REPLACED = "system prompt replaced"
 EMPTY_THOUGHT = "empty think block added"
-REWRITTEN = "reply not spelled as it was sampled"
 
 _README = """# {file}
 
@@ -61,7 +60,7 @@ def _hermes_own(row: TrainingRow) -> list[Written]:
 def _sharegpt(row: TrainingRow) -> list[Written]:
     entry = sharegpt_entry(row.messages, row.tools)
     differs = [DEVELOPER] if any(message.get("role") == "developer" for message in row.messages) else []
-    return [_written(row, entry, differs)]
+    return [_written(row, entry, [*differs, *_respelled(row)])]
 
 
 def _written(row: TrainingRow, entry: dict[str, Any], differs: list[str]) -> Written:
@@ -113,7 +112,12 @@ def _has_system_inside(row: TrainingRow) -> bool:
 def _hermes_differences(row: TrainingRow, turns: list[Turn]) -> Iterator[str]:
     if any(turn["from"] == "gpt" and turn["value"].startswith("<think>\n</think>") for turn in turns):
         yield EMPTY_THOUGHT
-    if any("raw" in reply.call.extra for reply in row.replies):
+    yield from _respelled(row)
+
+
+def _respelled(row: TrainingRow) -> Iterator[str]:
+    raw = any("raw" in reply.call.extra for reply in row.replies)
+    if raw or any(is_respelled(row.messages[reply.at]) for reply in row.replies):
         yield REWRITTEN
 
 

@@ -20,7 +20,7 @@ Qwen3's does, for which the sampled reasoning of earlier turns is then not train
 from typing import Any
 
 from stemma.formats.export import Preset, Written
-from stemma.formats.hermes import system_prompt, to_trajectory
+from stemma.formats.hermes import REWRITTEN, is_respelled, system_prompt, to_trajectory
 from stemma.formats.markers import find_markers, is_generated
 from stemma.formats.openai import text_differences, text_messages
 from stemma.formats.training import LeftOut, TrainingRow
@@ -59,6 +59,8 @@ def unsloth_row(row: TrainingRow) -> list[Written]:
     turns = _turns(messages)
     with_tools = _with_tools(turns, row.tools)
     differs = text_differences(row) + ((TOOLS_AS_TEXT,) if with_tools is not turns else ())
+    if any(is_respelled(row.messages[reply.at]) for reply in row.replies):
+        differs += (REWRITTEN,)
     record = {"conversations": [{"role": _ROLES[turn["from"]], "content": turn["value"]} for turn in with_tools]}
     # Scanned as a trajectory, in which tool results are told from what a user says.
     scanned = [{"from": "system", "value": system_prompt(row.tools)}, *turns]
