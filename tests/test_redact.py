@@ -254,3 +254,16 @@ def test_only_what_may_be_a_secret_is_held_back():
         "no ", "sugar, ", f"{MASK}!", " "
     ]  # fmt: skip
     assert stream.end() == "s"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        r"wJal\/K7+MD\/x=9\"z",
+        json.dumps(json.dumps({"key": 'wJal/K7+MD/x=9"z'})),
+        "https://example.org/?key=wJal%2fK7%2bMD%2fx%3d9%22z",
+    ],
+    ids=["JSON with escaped slashes", "JSON in JSON", "a URL in lower case"],
+)
+def test_forms_that_other_languages_write(shown):
+    assert "wJal" not in Redactor(['wJal/K7+MD/x=9"z']).text(shown)

@@ -57,6 +57,7 @@ _WORD = re.compile(r"[A-Za-z\s_-]{0,15}|[0-9.,]{0,11}")
 """A word or a number: such a password would be replaced in every text that speaks of other things."""
 _USERINFO = re.compile(r"(?P<before>://)(?P<said>[^/@\s?#]*)@|(?P<start>^|[\s\"'=/])(?P<pair>[^/@\s:\"'=]+:[^/@\s]+)@")
 _QUERY = re.compile(r"(?P<before>^|[?&;#])(?P<name>[^=&;\s#?]+)=(?P<said>[^&\s#\"'<>]+)")
+_PERCENT = re.compile("%[0-9A-F]{2}")
 _FLAG = re.compile(r"(--?[^=\s]+)(?:=(.*))?", re.DOTALL)
 
 
@@ -299,7 +300,10 @@ def _forms(secret: str) -> set[str]:
     encoded = secret.encode("utf-8", "surrogatepass")
     whole = base64.b64encode(encoded).decode()
     escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
+    escaped |= {text.replace("/", "\\/") for text in escaped}  # as PHP and others write JSON
+    escaped |= {json.dumps(text)[1:-1] for text in escaped}  # JSON in a text of JSON, such as the arguments of a call
     quoted = {quote(secret, safe=safe, errors="replace") for safe in ("", "/", "/:@!$'()*,+=;")}
+    quoted |= {_PERCENT.sub(lambda found: found[0].lower(), text) for text in quoted}
     return {
         *(secret, escape(secret), encoded.hex(), encoded.hex().upper(), whole),
         *(*_inside_base64(encoded), *escaped, *quoted),

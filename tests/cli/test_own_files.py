@@ -43,6 +43,20 @@ def test_a_sandboxed_agent_cannot_remove_the_store_it_is_recorded_in(agent, tmp_
     assert list((tmp_path / ".stemma").iterdir()) == []
 
 
+# The head of a rollback journal of a database that had one page: SQLite would cut the store down to that.
+JOURNAL = r"\331\325\005\371\040\241\143\327\0\0\0\0\0\0\0\0\0\0\0\001\0\0\002\0\0\0\020\0"
+
+
+def test_a_sandboxed_agent_cannot_have_sqlite_roll_the_store_back(agent, tmp_path):
+    forge = f"printf '{JOURNAL}' > stemma.db-journal && head -c 1000 /dev/zero >> stemma.db-journal"
+    assert agent("chat", "-p", "hi", "--name", "first", "--workspace", ".", calls=[]).code == 0
+    calls = [("terminal", {"command": forge})]
+    assert agent("chat", "-p", "hi", "--name", "second", "--workspace", ".", calls=calls).code == 0
+    with open_store(tmp_path / "stemma.db") as store:
+        assert store.names() == ["first", "second"]
+        assert store.verify() == []
+
+
 def test_an_agent_cannot_write_what_the_next_start_would_read(agent, tmp_path):
     writes = [
         ("write_file", {"path": path, "content": "evil"})

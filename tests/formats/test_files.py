@@ -259,3 +259,32 @@ def test_appends_that_wait_while_a_line_is_taken_out_land_in_the_new_file(tmp_pa
     saved = [entry["conversations"][0]["value"] for entry in load_trajectories(path)]
     assert sorted(v for v in saved if not v.startswith("turn")) == sorted([str(i) for i in range(60)] * 3)
     assert [v for v in saved if v.startswith("turn")] == ["turn 59"]
+
+
+def test_a_link_that_an_agent_left_in_the_working_folder_is_not_written_through(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (tmp_path / "trajectory_samples.jsonl").symlink_to(mine)
+    for save in (save_trajectory, TrajectoryFile().write):
+        with pytest.raises(NotWritten, match=r"trajectory_samples\.jsonl: it is a symbolic link"):
+            save([{"from": "gpt", "value": "evil"}], "m", True)
+    save_trajectory([{"from": "gpt", "value": "asked for"}], "m", True, tmp_path / "trajectory_samples.jsonl")
+    assert "evil" not in mine.read_text()
+    assert "asked for" in mine.read_text()
+
+
+def test_nor_is_one_in_the_place_of_a_file_that_is_made_on_the_way(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for ending in (".partial", ".torn"):
+        (tmp_path / f"trajectory_samples.jsonl{ending}").symlink_to(mine)
+    conversation = TrajectoryFile()
+    for text in ("one", "two"):
+        conversation.write([{"from": "gpt", "value": text}], "m", True)
+    with (tmp_path / "trajectory_samples.jsonl").open("a") as file:
+        file.write('{"torn')
+    with pytest.raises(NotWritten):
+        conversation.write([{"from": "gpt", "value": "three"}], "m", True)
+    assert mine.read_text() == "mine"

@@ -71,6 +71,7 @@ WRITES = [
     "stemma.db",
     "stemma.db-wal",
     "stemma.db-lock",
+    "stemma.db-journal",
     "runs/one/config.yaml",
     "runs/two/new",
     "home/.config/stemma/config.yaml",

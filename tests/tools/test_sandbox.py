@@ -200,6 +200,9 @@ BOUNDED = {
     "many files in memory": "for i in 1 2 3; do head -c 5000000 /dev/zero > /tmp/$i || exit 1; done",
     "shared memory": "for i in 1 2 3; do head -c 5000000 /dev/zero > /dev/shm/$i || exit 1; done",
     "memory of no process": python("import os\nos.memfd_create('x')"),
+    "secret memory of no process": python(
+        "import ctypes\nassert ctypes.CDLL(None).syscall(447, 0) >= 0, 'memfd_secret is refused'"
+    ),
     "memory of System V": "ipcmk -M 1000000",
     "a sparse file": "truncate -s 10G sparse",
     "time": "sleep 1000",

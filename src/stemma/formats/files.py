@@ -42,7 +42,14 @@ def save_trajectory(
     now: Callable[[], datetime] = datetime.now,
 ) -> None:
     """Append `trajectory`, a `conversations` list, as one line; on the disk when this returns, or `NotWritten`."""
-    append(filename or (COMPLETED_FILE if completed else FAILED_FILE), _entry(trajectory, model, completed, now))
+    _append(filename, _entry(trajectory, model, completed, now))
+
+
+def _append(filename: str | os.PathLike[str] | None, entry: dict[str, Any]) -> str:
+    """Append an entry, and say where; only what the caller named may be a link: an agent may work in this folder."""
+    path = filename or (COMPLETED_FILE if entry["completed"] else FAILED_FILE)
+    append(path, entry, follow=filename is not None)
+    return os.fspath(path)
 
 
 def _entry(
@@ -95,9 +102,8 @@ class TrajectoryFile:
     ) -> None:
         """Save the conversation as it is now; on the disk when this returns, or `NotWritten`."""
         entry = _entry(trajectory, model, completed, now)
-        path = self._filename or (COMPLETED_FILE if completed else FAILED_FILE)
-        append(path, entry)
-        before, self.written = self.written, Written(os.fspath(path), sha256(to_line(entry)).hexdigest())
+        path = _append(self._filename, entry)
+        before, self.written = self.written, Written(path, sha256(to_line(entry)).hexdigest())
         if before is not None and (line := _find(before)) is not None:
             remove(before.file, line)
 

@@ -22,6 +22,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from errno import ELOOP
 from fcntl import LOCK_EX, LOCK_UN, flock
 from math import isfinite
 from mmap import ACCESS_READ, mmap
@@ -116,15 +117,18 @@ def _finite(text: str) -> float:
     return number
 
 
-def append(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:
-    """Add `record` as the last line of `path`, which is made if it is not there."""
+def append(path: str | os.PathLike[str], record: Mapping[str, Any], *, follow: bool = True) -> None:
+    """Add `record` as the last line of `path`, which is made if it is not there.
+
+    follow: False if `path` may not be a symbolic link, as where somebody else can write in its folder
+    """
     line = to_line(record)
     try:
-        with _locked(path) as file:
+        with _locked(path, follow=follow) as file:
             _mend(file, path)
             _write(file, line, path)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = "it is a symbolic link" if error.errno == ELOOP else error.strerror or str(error)
         raise NotWritten(
             f"{os.fspath(path)}: {reason}; the record was not added, put that right and save again"
         ) from error
@@ -152,7 +156,9 @@ def _find_line(file: int, line: bytes) -> int | None:
 
 def _copy_without(file: int, at: int, length: int, path: str | os.PathLike[str]) -> None:
     partial = f"{os.fspath(path)}.partial"
-    with open(partial, "wb") as copy, open(os.dup(file), "rb") as original:
+    with suppress(FileNotFoundError):
+        os.unlink(partial)  # what a crash has left, or a link that leads elsewhere
+    with open(partial, "xb") as copy, open(os.dup(file), "rb") as original:
         original.seek(0)
         _copy_bytes(original, copy, at)
         original.seek(at + length)
@@ -170,8 +176,8 @@ def _copy_bytes(original: IO[bytes], copy: IO[bytes], count: int) -> None:
 
 
 @contextmanager
-def _locked(path: str | os.PathLike[str]) -> Iterator[int]:
-    file = _open_locked(path)
+def _locked(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[int]:
+    file = _open_locked(path, follow=follow)
     try:
         try:
             yield file
@@ -181,10 +187,11 @@ def _locked(path: str | os.PathLike[str]) -> Iterator[int]:
         os.close(file)
 
 
-def _open_locked(path: str | os.PathLike[str]) -> int:
+def _open_locked(path: str | os.PathLike[str], *, follow: bool) -> int:
     """The file at `path`, locked; not one that `remove` replaced while we waited for the lock."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     while True:
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        file = os.open(path, flags, 0o666)
         flock(file, LOCK_EX)
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file), os.stat(path)):
@@ -253,7 +260,7 @@ def _is_whole(tail: bytes) -> bool:
 
 def _set_aside(fragment: bytes, path: str | os.PathLike[str]) -> None:
     torn = f"{os.fspath(path)}.torn"
-    file = os.open(torn, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    file = os.open(torn, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         _write(file, fragment + b"\n", torn)
     finally:

@@ -50,9 +50,12 @@ NOTHING = Protected()
 
 
 def store_files(path: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """The files of a store: the database, its write-ahead log and index, and its lock."""
+    """The files of a store: the database, its write-ahead log and index, its rollback journal and its lock.
+
+    A store has no rollback journal, but SQLite looks for one first and plays back into the database whatever is there.
+    """
     real = os.path.realpath(path)  # SQLite follows links before it names the others
-    names = [real, real + "-wal", real + "-shm", os.path.abspath(path) + "-lock"]
+    names = [real, real + "-wal", real + "-shm", real + "-journal", os.path.abspath(path) + "-lock"]
     return tuple(map(Path, dict.fromkeys(names)))
 
 

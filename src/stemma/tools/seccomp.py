@@ -5,7 +5,7 @@ What it closes, and why a namespace does not:
     add_key, request_key, keyctl   keyrings are inherited through every namespace; ours may hold tickets and passwords
     socket, socketpair             AF_VSOCK reaches the hypervisor, AF_BLUETOOTH, AF_ALG and others the kernel of the
                                    machine, whatever the network namespace; only Unix, IPv4, IPv6 and netlink are left
-    memfd_create                   its memory belongs to no process, so that RLIMIT_AS does not count it
+    memfd_create, memfd_secret     its memory belongs to no process, so that RLIMIT_AS does not count it
     shmget                         the same, for segments of more than 64 KB; smaller ones are bounded by SHMMNI
     io_uring_*                     makes sockets and opens files without a system call that a filter could see
 
@@ -37,15 +37,15 @@ class _Machine(NamedTuple):
 
     audit_arch: int
     absent: tuple[int, ...]
-    """add_key, request_key, keyctl, memfd_create, io_uring_setup, io_uring_enter, io_uring_register."""
+    """add_key, request_key, keyctl, memfd_create, memfd_secret, io_uring_setup, io_uring_enter, io_uring_register."""
     socket: int
     socketpair: int
     shmget: int
 
 
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, (248, 249, 250, 319, 425, 426, 427), socket=41, socketpair=53, shmget=29),
-    "aarch64": _Machine(0xC00000B7, (217, 218, 219, 279, 425, 426, 427), socket=198, socketpair=199, shmget=194),
+    "x86_64": _Machine(0xC000003E, (248, 249, 250, 319, 447, 425, 426, 427), socket=41, socketpair=53, shmget=29),
+    "aarch64": _Machine(0xC00000B7, (217, 218, 219, 279, 447, 425, 426, 427), socket=198, socketpair=199, shmget=194),
 }
 
 
