@@ -268,7 +268,7 @@ class _Exporting:
         return (_BROKEN, broken) if broken else None
 
     def unspoken(self, message: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Why a dialect of trajectories would not write all reasoning of a reply: it takes the first field with some."""
+        """Why a trajectory would not have all reasoning of a reply: it takes the first field that holds some."""
         reasoning = message.get("reasoning")
         if self.preset.style is None or not isinstance(reasoning, str) or not reasoning.strip():
             return None
