@@ -242,7 +242,6 @@ def test_a_reply_that_text_cannot_say_is_named(reply, reason):
     "reply",
     [
         assistant("a"),
-        assistant(" "),
         assistant("", reasoning="t"),
         assistant(None, thinking="t"),
         assistant(None, tool_calls=[CALL]),
@@ -268,3 +267,10 @@ def test_arguments_that_are_not_an_object_are_broken(arguments):
 def test_an_object_in_any_spelling_is_not_broken(arguments):
     assert broken_arguments(assistant(tool_calls=[{"function": {"name": "g", "arguments": arguments}}])) is None
     assert broken_arguments(assistant("a")) is None
+
+
+@pytest.mark.parametrize("content", ["", " ", "\n\t", None, []])
+def test_a_reply_of_nothing_but_blank_space_is_an_empty_one(content):
+    found = why_untrainable(assistant(content))
+    assert found is not None
+    assert found[0] == "empty reply"

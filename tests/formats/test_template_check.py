@@ -114,14 +114,16 @@ def test_a_template_that_fails_in_any_way_refuses_the_row(folder, tmp_path, temp
         ("parquet", {"role": "narrator", "content": "q"}),
     ],
 )
-def test_rows_that_no_template_takes_are_written_as_without_one(folder, tmp_path, template, max_length, name, before):
+def test_rows_that_a_template_was_not_written_for_are_written_as_without_one(
+    folder, tmp_path, template, max_length, name, before
+):
     broken = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{cut"}}
     graph = MessageGraph([before])
     graph.record({"role": "assistant", "content": "", "tool_calls": [broken]}, Call(model="m"))
     inspector = TemplateInspector(folder(template), max_length)
     told = export(rows_of_graph(graph, {}, name="talk"), preset(name), tmp_path / "out", inspector=inspector)
     assert (told.trained_messages, told.left_out) == (1, {})
-    assert told.template == (None if template is None else {"rows": 1, "rows refused": 1})
+    assert told.template is None if template is None else told.template["rows"] == 1
 
 
 def test_what_is_no_template_is_said_at_once(folder):

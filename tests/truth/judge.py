@@ -346,7 +346,7 @@ class TextJudge:
             return f"is {says}, and `off_policy` is {why!r}"
         if says and (replaced or any(one.on_policy is False for one in known)):
             return "is true, and the model saw something else"
-        if not says and not any(one.differs or one.on_policy is not True for one in known):
+        if not says and not any(one.differs or one.on_policy is not True or _is_cause(why, one) for one in known):
             return f"is false without a cause: {why!r}"
         return ""
 
@@ -504,6 +504,13 @@ class _TokenJudge:
 
 
 _MAY_BE_LEFT_OUT = {"untrainable", "undelivered", "ephemeral", "prefill", "content_filter"}
+
+
+def _is_cause(why: str, reply: Expected) -> bool:
+    """Whether a reply is one that a format or a trainer must spell otherwise, as the row says."""
+    text = reply.content if isinstance(reply.content, str) else ""
+    padded = "not spelled" in why and text != text.strip()
+    return padded or ("end added" in why and reply.finish_reason == "length")
 
 
 def spans(trained: list[bool]) -> list[tuple[int, int]]:
