@@ -72,6 +72,30 @@ def test_what_vanishes_after_the_last_save_is_an_error_when_the_store_is_closed(
         pass
 
 
+@pytest.mark.parametrize("vanish", WAYS)
+def test_closing_closes_every_connection_also_when_saves_have_failed(path, vanish):
+    store = open_store(path)
+    store.save(graph(), "first")
+    store.write([store.prepare(graph(), "second")])
+    vanish(path)
+    with pytest.raises(StoreVanished) as of_the_thread:
+        store.save(graph(), "third")
+    with pytest.raises(StoreVanished) as of_the_caller:
+        store.write([store.prepare(graph(), "fourth")])
+    with pytest.raises(StoreVanished):
+        store.close()
+    assert of_the_thread.value  # an error that is kept keeps the frames it came through, and what they hold
+    assert of_the_caller.value
+    assert open_below(path.parent) == []
+
+
+def open_below(folder):
+    """The files below a folder that this process has open."""
+    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    found = [os.readlink(link) for link in links if os.path.islink(link)]
+    return [name for name in found if name.startswith(f"{folder}/")]
+
+
 def test_an_error_in_the_block_is_not_hidden_by_a_store_that_vanished(path):
     store = open_store(path)
     store.save(graph(), "first")

@@ -182,7 +182,7 @@ class Writer:
         except (sqlite3.Error, OSError, StemmaError) as problem:
             for _, done in group:
                 done.set_exception(translate(problem, self._path, self._wait))
-            return None
+            return db  # one that there was is still ours to close
         if group and not self._do(db, group):
             for single in group:
                 self._do(db, [single])
