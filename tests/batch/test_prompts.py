@@ -98,3 +98,9 @@ def test_rows_of_a_file_are_read_one_at_a_time_and_the_bad_one_is_named_with_its
     assert next(rows).text == "a"
     with pytest.raises(BadPrompt, match=r"p\.jsonl, row 2"):
         next(rows)
+
+
+@pytest.mark.parametrize("limits", [{"turns": 0}, {"turns": -1}, {"seconds": -0.5}, {"tokens": 0}])
+def test_a_limit_that_allows_nothing_is_refused(limits):
+    with pytest.raises(BadPrompt, match="greater than 0"):
+        as_row({"prompt": "q", "limits": limits}, 0)

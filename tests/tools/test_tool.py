@@ -93,6 +93,18 @@ def test_whatever_a_tool_raises_is_told_to_the_model():
     assert call(broken, "") == ToolResult(text="Error: by zero", ok=False)
 
 
+def test_an_exception_that_cannot_even_say_what_it_is_is_an_error_of_that_call():
+    class MuteError(Exception):
+        def __str__(self):
+            raise ValueError("no words")
+
+    def broken() -> str:
+        """Break."""
+        raise MuteError
+
+    assert call(broken, "") == ToolResult(text="Error: MuteError", ok=False)
+
+
 def test_structured_results_become_json():
     def facts() -> dict[str, list[int]]:
         """Give facts."""

@@ -155,6 +155,9 @@ def _limits(value: Any) -> Limits | None:
     known = Limits.__struct_fields__
     if unknown := [key for key in value if key not in known]:
         raise BadPrompt(f"`limits` has no key {unknown[0]!r}; it takes {', '.join(known)}")
+    for key, limit in value.items():
+        if type(limit) in (int, float) and limit <= 0:
+            raise BadPrompt(f"`limits` has {key}: {limit}; a limit is greater than 0, and null means none")
     return msgspec.convert(value, Limits) if value else None
 
 

@@ -48,11 +48,19 @@ async def run_tool(
     except (Exception, SystemExit) as problem:  # the boundary: whatever a tool raises is told, to the model or to us
         if (failure := harness_failure(problem, tool)) is not None:
             raise _without(failure, clean) from problem
-        result = failed(str(problem) or type(problem).__name__)
+        result = failed(_said(problem))
     result = msgspec.structs.replace(result, text=clean(result.text))
     if is_shipped(tool):
         return result
     return _shortened(result, OUTPUT_CHARS if tool.output_chars is None else tool.output_chars)
+
+
+def _said(problem: BaseException) -> str:
+    """What an exception says of itself; its type, if that is nothing or fails in its turn."""
+    try:
+        return str(problem) or type(problem).__name__
+    except Exception:  # noqa: BLE001  the boundary to a stranger's `__str__`
+        return type(problem).__name__
 
 
 def failed(why: str) -> ToolResult:
