@@ -336,18 +336,19 @@ class _Exporting:
         if self.inspector is not None:
             for one in written:
                 self.inspector.refuse(one.record)
-        if self.preset.needs_unicode and any(b"\\u" in body for body in _bodies(row)):
+        bodies = [*_bodies(row)]
+        if self.preset.needs_unicode and any(b"\\u" in body for body in bodies):
             _refuse_surrogates([one.record for one in written])  # an escape in JSON text can hide one
-        if not self.options.allow_markers and self.may_hold_markers(row):
+        if not self.options.allow_markers and self.may_hold_markers(row, bodies):
             for one in written:
                 if found := self.preset.markers(one.record if one.scanned is None else one.scanned):
                     raise LeftOut("control marker", found[0].reason)
 
-    def may_hold_markers(self, row: TrainingRow) -> bool:
+    def may_hold_markers(self, row: TrainingRow, bodies: list[bytes]) -> bool:
         """False if nothing that was recorded of a row holds a control marker: what the format adds is structure."""
         if row.tools is not self.tools[0]:
             self.tools = row.tools, may_hold_markers(encode_tools(row.tools))
-        return self.tools[1] or any(map(may_hold_markers, _bodies(row)))
+        return self.tools[1] or any(map(may_hold_markers, bodies))
 
     def check_context(self, row: TrainingRow) -> None:
         """That the format can carry every message that stands before a trained one."""
@@ -411,9 +412,16 @@ class ExportBroken(StemmaError, RuntimeError):
 def _bodies(row: TrainingRow) -> Iterator[bytes]:
     """What was recorded of a row, as JSON."""
     if not row.source.line:
-        yield encode(row.messages)
+        yield _json(row.messages)
     for message in row.source.line[: row.source.place(len(row.messages) - 1) + 1]:
         yield message.body
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate
+        return encode(value)
 
 
 def _check_parts(at: int, message: Mapping[str, Any]) -> None:
