@@ -68,7 +68,7 @@ def kill_and_resume(folder: Path, whole: Whole, point: tuple[str, int], again: t
 
 def kill_at_points(folder: Path, whole: Whole, points: list[tuple[str, int]]) -> None:
     kills = each(lambda point: kill_and_resume(folder, whole, point), points)
-    assert sum(kills) >= 0.9 * len(points), "in most trials the run was to be killed"
+    assert sum(kills) >= 0.7 * len(points), "in most trials the run was to be killed"
 
 
 def kill_twice_at_points(folder: Path, whole: Whole, points: list[tuple[str, int]], made: dict[str, int]) -> None:
@@ -77,7 +77,7 @@ def kill_twice_at_points(folder: Path, whole: Whole, points: list[tuple[str, int
         call = chance.choice(["pwrite64", "pwrite64", "write", "fdatasync", "rename", "unlink"])
         return kill_and_resume(folder, whole, point, (call, chance.randrange(1, max(2, made[call] // 3))))
 
-    assert sum(each(trial, points)) >= 1.6 * len(points), "in most trials the resume was to be killed as well"
+    assert sum(each(trial, points)) >= 1.3 * len(points), "in most trials the resume was to be killed as well"
 
 
 def test_a_batch_killed_at_a_system_call_loses_and_repeats_nothing(tmp_path, whole, made):
