@@ -132,7 +132,7 @@ def test_wrong_words_are_told_in_one_line(run, tmp_path):
         assert len(told.err.splitlines()) == 1
 
 
-# ── what a newcomer ran into ─────────────────────────────────────────────────────────────────────────────────
+# ── one export, one folder, one file ─────────────────────────────────────────────────────────────────────────────────
 
 
 def recorded(path, name="c", answer="A", reward=None, **call):
