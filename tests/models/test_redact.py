@@ -66,7 +66,7 @@ def test_a_reply_with_a_secret_is_recorded_without_it_and_never_trained():
         "tokens": "the reply held a secret, and its tokens would spell it",
     }
     assert (found.call.prompt_ids, found.call.sampled_ids, found.call.logprobs) == (None, None, None)
-    assert why_not(found.call, Rules(), None) == ("untrainable", "")
+    assert why_not(found.call, Rules(), None) == ("untrainable", "its call says trainable: False")
 
 
 def test_a_secret_beside_a_reply_goes_and_the_reply_stays_what_it_is():
