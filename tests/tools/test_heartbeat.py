@@ -31,7 +31,7 @@ from stemma.tools.web_access import WebAccess
 from stemma.tools.workspace import Workspace
 
 MOST = 0.05
-TRIES = 8
+TRIES = 20
 LARGEST = rooted.MAX_BYTES
 LARGE = LARGEST // 8
 """Enough for many steps: that the steps do not grow with the file is seen with the largest."""
