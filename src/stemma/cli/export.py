@@ -1,4 +1,4 @@
-"""`stemma export`: rows for a trainer, with an account of every row. `tests/cli/test_export.py` runs it."""
+"""`stemma export`: rows for a trainer, with an account of every row. `tests/cli/test_export_import.py` runs it."""
 
 from collections.abc import Iterator
 from pathlib import Path

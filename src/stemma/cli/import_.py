@@ -1,4 +1,4 @@
-"""`stemma import`: existing datasets as graphs. Once more changes nothing. `tests/cli/test_import.py` runs it."""
+"""`stemma import`: existing datasets as graphs. Again changes nothing. `tests/cli/test_export_import.py` runs it."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
